@@ -1,0 +1,78 @@
+"""Every error that diffinity raises on purpose: one base class, one sentence for a person."""
+
+from __future__ import annotations
+
+
+class DiffinityError(Exception):
+    """Base of all errors that name something the caller can change."""
+
+
+class CheckpointError(DiffinityError):
+    """A model's files are missing, damaged, unsafe or do not fit together."""
+
+
+class DownloadError(DiffinityError):
+    """A named download could not be completed; what had arrived stays on disk for the next try."""
+
+
+class InvalidArgument(DiffinityError, ValueError):
+    """An argument has a shape, type or value that the function does not take."""
+
+
+class ConstraintError(DiffinityError, ValueError):
+    """A constraint cannot be used as it was written."""
+
+
+class ConstraintSyntaxError(ConstraintError):
+    """A pattern, grammar or schema is not well formed, or asks for what no finite automaton can do.
+
+    The message shows the source with a caret under the place; `position` is that place, in characters.
+    """
+
+    def __init__(self, message: str, source: str = "", position: int | None = None) -> None:
+        self.reason = message
+        self.source = source
+        self.position = position
+        super().__init__(message if position is None else f"{message}\n{_excerpt(source, position)}")
+
+
+class UnsupportedConstraint(ConstraintError):
+    """A constraint is well formed but asks for something that is not implemented; the message names it."""
+
+
+class InfeasibleConstraint(ConstraintError):
+    """No text satisfies the constraint, or none that fits the length at hand."""
+
+
+class ConstraintTooLarge(ConstraintError):
+    """A constraint would cost more than a limit of `diffinity.limits` allows."""
+
+    def __init__(self, limit: str, allowed: float, needed: float, doing: str) -> None:
+        self.limit = limit
+        self.allowed = allowed
+        self.needed = needed
+        super().__init__(
+            f"{doing} needs {limit} of at least {needed:,}, and the limit is {allowed:,}. "
+            f"Simplify the constraint, or raise the limit: "
+            f"`with diffinity.limits.use_limits({limit}=...):`"
+        )
+
+
+def _excerpt(source: str, position: int, width: int = 72) -> str:
+    """The line of `source` around `position`, at most `width` characters of it, with a caret below.
+
+    >>> print(_excerpt("abc(?=d)", 3))
+        abc(?=d)
+           ^
+    """
+    start = source.rfind("\n", 0, position) + 1
+    end = source.find("\n", position)
+    line = source[start : end if end >= 0 else len(source)]
+    column = position - start
+    left = max(0, min(column - width // 2, len(line) - width))
+    shown = line[left : left + width]
+    head = "…" if left else ""
+    tail = "…" if left + width < len(line) else ""
+    # Tabs and wide characters would push the caret off its place; control characters would not show.
+    printable = "".join(c if c.isprintable() else "·" for c in shown)
+    return f"    {head}{printable}{tail}\n    {' ' * (len(head) + column - left)}^"

@@ -1,0 +1,22 @@
+"""Continuous diffusion language models: the protocol, PLAID, the exact Markov model, and their files."""
+
+from diffinity.models.likelihood import Bound, variational_bound
+from diffinity.models.loading import load
+from diffinity.models.markov import MarkovLM, fit_markov
+from diffinity.models.plaid import PlaidConfig
+from diffinity.models.plaid_import import import_plaid
+from diffinity.models.plaid_lm import PlaidLM
+from diffinity.models.protocol import DiffusionLM, SamplingDefaults
+
+__all__ = [
+    "Bound",
+    "DiffusionLM",
+    "MarkovLM",
+    "PlaidConfig",
+    "PlaidLM",
+    "SamplingDefaults",
+    "fit_markov",
+    "import_plaid",
+    "load",
+    "variational_bound",
+]

@@ -1,0 +1,363 @@
+"""Published models by name: fetch with resume, checksums and a look at the disk first, then unpack and import.
+
+No checksums are published with PLAID's release, so this is how its files are checked. Sizes come from the
+server. Digests are taken from GitHub's release API if it has them, and from the caller if given. The SHA-256 of
+what arrived is recorded in `SHA256SUMS` beside the files at the first download and compared at every later run
+(trust on first use). The gzip checksum and the structure of the archive are verified in any case.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from urllib.error import HTTPError
+
+from safetensors import SafetensorError
+
+from diffinity.errors import DownloadError, InvalidArgument
+from diffinity.models.archive import unpack
+from diffinity.models.plaid_import import import_plaid
+from diffinity.models.pretrained import CONFIG, file_sha256
+from diffinity.models.transfer import Offer, Opener, Progress, ask, held, open_url, request_for, transfer
+
+SUMS = "SHA256SUMS"
+
+# Room that is asked for beyond the files themselves, in sizes of the archive. Float32 weights hardly compress, so
+# an archive of S bytes unpacks to little more than S, and the imported copy is as large as the unpacked one.
+UNPACKED_PER_ARCHIVE = 2
+IMPORTED_PER_ARCHIVE = 2
+
+MAX_LISTING_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file on a server, with its size and SHA-256 where they are known beforehand.
+
+    >>> RemoteFile("https://example.org/weights.tar.gz.00").name
+    'weights.tar.gz.00'
+    """
+
+    url: str
+    size: int | None = None
+    sha256: str | None = None
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"https?://[^/]+/(.*/)?\w[\w.-]*", self.url):
+            raise InvalidArgument(f"{self.url!r} is not an http address that ends in the name of a file")
+
+    @property
+    def name(self) -> str:
+        return self.url.rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True)
+class Release:
+    """A published model: the consecutive parts of one .tar.gz, and the tokenizer.
+
+    `listing` is the address of the GitHub API's page about the release, which may know sizes and digests.
+    """
+
+    name: str
+    parts: tuple[RemoteFile, ...]
+    tokenizer: RemoteFile
+    listing: str | None = None
+
+    @property
+    def files(self) -> tuple[RemoteFile, ...]:
+        return (*self.parts, self.tokenizer)
+
+
+_PLAID = "https://github.com/igul222/plaid/releases/download/v1.0.0"
+
+RELEASES: Mapping[str, Release] = {
+    "plaid-1b": Release(
+        name="plaid-1b",
+        parts=tuple(RemoteFile(f"{_PLAID}/plaid1b_weights.tar.gz.{part}") for part in ("00", "01", "02")),
+        tokenizer=RemoteFile("https://raw.githubusercontent.com/igul222/plaid/main/misc/owt2_tokenizer.json"),
+        listing="https://api.github.com/repos/igul222/plaid/releases/tags/v1.0.0",
+    )
+}
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """All that is known of a file beforehand: its sizes and digests, each under the name of who says so."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+
+
+def fetch_release(
+    name: str | Release,
+    out: str | Path,
+    *,
+    keep_parts: bool = False,
+    progress: Progress | None = None,
+    checksums: Mapping[str, str] | None = None,
+    opener: Opener = open_url,
+) -> Path:
+    """Fetch a published model and save it in `out`, from where `load` reads it.
+
+    The downloaded files are kept in the folder `<out>.download` until all is done, so that a run that was
+    interrupted goes on where it stopped; `keep_parts` leaves them, and the unpacked weights, there for good.
+
+    >>> fetch_release("plaid-2b", "model")
+    Traceback (most recent call last):
+    diffinity.errors.InvalidArgument: there is no release 'plaid-2b'; known: plaid-1b
+    """
+    release = name if isinstance(name, Release) else _known(name)
+    target = Path(out)
+    if (target / CONFIG).exists() or target.is_file():
+        raise InvalidArgument(f"{target} is there already; name another folder, or remove it first")
+    folder = target.absolute().with_name(f"{target.absolute().name}.download")
+    download(release, folder, progress=progress, checksums=checksums, opener=opener)
+    try:
+        _unpack_and_import(release, folder, target, progress, keep=keep_parts)
+    except OSError as error:
+        raise DownloadError(f"the model could not be written: {error}; the downloaded files are kept") from None
+    except SafetensorError as error:  # how safetensors reports a full disk
+        raise DownloadError(f"{target} could not be written: {error}; the downloaded files are kept") from None
+    if not keep_parts:
+        _remove_downloads(release, folder)
+    return target
+
+
+def download(
+    release: Release,
+    folder: str | Path,
+    *,
+    progress: Progress | None = None,
+    checksums: Mapping[str, str] | None = None,
+    opener: Opener = open_url,
+) -> Path:
+    """Bring all files of a release into `folder`, which is returned; those that are there are verified only.
+
+    `checksums` are the SHA-256 that the caller expects, by file name. A file that is not what it should be is
+    removed. What has arrived of an unfinished file stays there as `name.part` and is resumed by the next call.
+
+    >>> import tempfile
+    >>> letters = Release("letters", (RemoteFile("https://example.org/a"),), RemoteFile("https://example.org/b"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in "ab":
+    ...         _ = Path(folder, name).write_text(name)  # all is there: no server is asked
+    ...     print(download(letters, folder).joinpath("SHA256SUMS").read_text()[:24])
+    ca978112ca1bbdcafac231b3
+    """
+    given = _checked(release, checksums or {})
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        _download(release, place, given, progress, opener)
+    except OSError as error:
+        raise DownloadError(f"{place} cannot be used for the download: {error}") from None
+    return place
+
+
+def read_sums(path: Path) -> dict[str, str]:
+    """The digests in a file as `sha256sum` writes it, by file name; none if there is no such file.
+
+    >>> read_sums(Path("no such file"))
+    {}
+    """
+    sums: dict[str, str] = {}
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    for number, line in enumerate(lines, start=1):
+        match = re.fullmatch(r"([0-9a-f]{64}) [ *](\w[\w.-]*)", line)
+        if match is None:
+            raise DownloadError(f"{path}, line {number}: expected a SHA-256 and a file name; repair or delete it")
+        sums[match[2]] = match[1]
+    return sums
+
+
+def write_sums(path: Path, sums: Mapping[str, str]) -> None:
+    """The reverse of `read_sums`; `sha256sum --check` reads the file too.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "SHA256SUMS")
+    ...     write_sums(path, {"a": 64 * "0"})
+    ...     assert read_sums(path) == {"a": 64 * "0"}
+    """
+    temporary = path.with_name(f"{path.name}.new")
+    temporary.write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()), encoding="utf-8")
+    temporary.replace(path)
+
+
+def _known(name: str) -> Release:
+    if name not in RELEASES:
+        raise InvalidArgument(f"there is no release {name!r}; known: {', '.join(RELEASES)}")
+    return RELEASES[name]
+
+
+def _checked(release: Release, checksums: Mapping[str, str]) -> dict[str, str]:
+    """The caller's checksums in lower case, if they are SHA-256 of files of this release."""
+    names = [file.name for file in release.files]
+    for name, digest in checksums.items():
+        if name not in names:
+            raise InvalidArgument(f"{name!r} is not a file of {release.name}, which are {', '.join(names)}")
+        if not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
+            raise InvalidArgument(f"the checksum of {name} must be a SHA-256, 64 hexadecimal digits: {digest!r}")
+    return {name: digest.lower() for name, digest in checksums.items()}
+
+
+def _download(
+    release: Release, folder: Path, given: Mapping[str, str], progress: Progress | None, opener: Opener
+) -> None:
+    sums = read_sums(folder / SUMS)
+    present = [file for file in release.files if (folder / file.name).is_file()]
+    missing = [file for file in release.files if file not in present]
+    recorded = all(file.name in sums for file in present)
+    published = {} if recorded and not missing else _published(release.listing, opener)
+    expected = {file.name: _expectation(file, given, sums, published) for file in release.files}
+
+    for file in present:
+        path = folder / file.name
+        _record(folder, sums, file, _verified(path, file.name, expected[file.name]))
+        if progress:
+            progress(file.name, held(path), held(path))
+    offers = {file.name: _offer(file, expected[file.name], opener) for file in missing}
+    _check_space(release, folder, offers)
+    for file in missing:
+        path, part = folder / file.name, folder / f"{file.name}.part"
+        transfer(file.url, part, offers[file.name], progress=progress, opener=opener)
+        digest = _verified(part, file.name, expected[file.name])
+        part.replace(path)
+        _record(folder, sums, file, digest)
+
+
+def _expectation(
+    file: RemoteFile,
+    given: Mapping[str, str],
+    recorded: Mapping[str, str],
+    published: Mapping[str, tuple[int | None, str | None]],
+) -> _Expected:
+    published_size, published_digest = published.get(file.name, (None, None))
+    sizes = {"this version of diffinity": file.size, "the release's page": published_size}
+    digests = {
+        "the checksum that was given": given.get(file.name),
+        "this version of diffinity": file.sha256,
+        "the release's page": published_digest,
+        f"{SUMS}, where its first download is recorded": recorded.get(file.name),
+    }
+    return _Expected(
+        {source: size for source, size in sizes.items() if size is not None},
+        {source: digest for source, digest in digests.items() if digest is not None},
+    )
+
+
+def _published(listing: str | None, opener: Opener) -> dict[str, tuple[int | None, str | None]]:
+    """Sizes and digests from GitHub's page about a release; none if the page cannot be had or read."""
+    if listing is None:
+        return {}
+    try:
+        with opener(request_for(listing, Accept="application/vnd.github+json")) as response:
+            page = json.loads(response.read(MAX_LISTING_BYTES))
+        return {asset["name"]: _published_asset(asset) for asset in page["assets"]}
+    except HTTPError as error:
+        error.close()
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        pass  # a look-up that fails is no reason not to fetch
+    return {}
+
+
+def _published_asset(asset: Mapping[str, object]) -> tuple[int | None, str | None]:
+    size, digest = asset.get("size"), asset.get("digest")
+    match = re.fullmatch(r"sha256:([0-9a-f]{64})", digest) if isinstance(digest, str) else None
+    return (size if isinstance(size, int) else None, match[1] if match else None)
+
+
+def _offer(file: RemoteFile, expected: _Expected, opener: Opener) -> Offer:
+    offer = ask(file.url, opener)
+    for source, size in expected.sizes.items():
+        if offer.size != size:
+            raise DownloadError(
+                f"{file.name}: the server offers {offer.size:,} bytes, but {source} says {size:,}: not fetched"
+            )
+    return offer
+
+
+def _verified(path: Path, name: str, expected: _Expected) -> str:
+    """The SHA-256 of a file that is as expected; one that is not is removed."""
+    for source, size in expected.sizes.items():
+        if held(path) != size:
+            found = held(path)
+            path.unlink()
+            raise DownloadError(
+                f"{name} has the wrong size, {found:,} bytes where {source} says {size:,}: it was removed"
+            )
+    digest = file_sha256(path)
+    for source, wanted in expected.digests.items():
+        if digest != wanted.lower():
+            path.unlink()
+            raise DownloadError(
+                f"{name} has the wrong checksum: its SHA-256 is {digest}, but {source} says {wanted}: it was "
+                "removed"
+            )
+    return digest
+
+
+def _record(folder: Path, sums: dict[str, str], file: RemoteFile, digest: str) -> None:
+    if file.name not in sums:
+        sums[file.name] = digest
+        write_sums(folder / SUMS, sums)
+
+
+def _check_space(release: Release, folder: Path, offers: Mapping[str, Offer]) -> None:
+    """Raise unless the disk has room for what is still to come, unpacked and imported as well."""
+    remaining = sum(max(0, offer.size - held(folder / f"{name}.part")) for name, offer in offers.items())
+    archive = sum(
+        offers[part.name].size if part.name in offers else held(folder / part.name) for part in release.parts
+    )
+    needed = remaining + (UNPACKED_PER_ARCHIVE + IMPORTED_PER_ARCHIVE) * archive
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise DownloadError(
+            f"{release.name} needs {needed / 1e9:.2f} GB to fetch, unpack and import, but {folder} has "
+            f"{free / 1e9:.2f} GB free: nothing was fetched"
+        )
+
+
+def _unpack_and_import(
+    release: Release, folder: Path, target: Path, progress: Progress | None, *, keep: bool
+) -> None:
+    weights = folder / "weights"
+    try:
+        unpack([folder / part.name for part in release.parts], weights, progress=progress)
+        model = import_plaid(weights, folder / release.tokenizer.name)
+        model.card = model.default_card() + _source(release, read_sums(folder / SUMS))
+        model.save_pretrained(target)
+        del model  # its tensors are mapped from the files that go now
+    finally:
+        if not keep:
+            shutil.rmtree(weights, ignore_errors=True)
+
+
+def _source(release: Release, sums: Mapping[str, str]) -> str:
+    """The paragraph of the model card that says where the weights come from."""
+    rows = "".join(f"| {file.url} | `{sums[file.name]}` |\n" for file in release.files)
+    return f"\n## Source\n\nRelease `{release.name}`, imported from:\n\n| File | SHA-256 |\n|---|---|\n{rows}"
+
+
+def _remove_downloads(release: Release, folder: Path) -> None:
+    for name in (*(file.name for file in release.files), SUMS):
+        (folder / name).unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+__all__ = [
+    "RELEASES",
+    "Release",
+    "RemoteFile",
+    "download",
+    "fetch_release",
+    "read_sums",
+    "unpack",
+    "write_sums",
+]

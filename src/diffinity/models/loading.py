@@ -1,0 +1,64 @@
+"""`load`: a model from a folder, from the Hugging Face hub, or the one that ships inside the package."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+
+from diffinity.errors import CheckpointError
+from diffinity.models.markov import MarkovLM
+from diffinity.models.plaid_lm import PlaidLM
+from diffinity.models.pretrained import CONFIG, download_snapshot, read_config
+
+KINDS: dict[str, type[PlaidLM] | type[MarkovLM]] = {PlaidLM.kind: PlaidLM, MarkovLM.kind: MarkovLM}
+EMBEDDED = Path(__file__).parent / "embedded" / "default"
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def load(
+    source: str | Path | None = None,
+    *,
+    device: str | torch.device = "cpu",
+    block_dtype: torch.dtype | None = None,
+    revision: str | None = None,
+    verify: bool = True,
+) -> PlaidLM | MarkovLM:
+    """The model in a folder or, by its `owner/name`, on the hub; without `source`, the embedded default.
+
+    `block_dtype=torch.bfloat16` halves PLAID's blocks, as its authors run them on a GPU.
+
+    >>> load("no/such/folder")
+    Traceback (most recent call last):
+    diffinity.errors.CheckpointError: there is no model at 'no/such/folder': expected a folder with \
+config.json, or a hub id such as owner/name
+    """
+    folder = _folder(source, revision)
+    config = read_config(folder)
+    if config["kind"] not in KINDS:
+        raise CheckpointError(f"{folder / CONFIG}: unknown kind {config['kind']!r}; known: {', '.join(KINDS)}")
+    model = KINDS[config["kind"]].read(folder, config, verify=verify)
+    if isinstance(model, PlaidLM):
+        return model.to(device, block_dtype=block_dtype)
+    if torch.device(device).type != "cpu":
+        raise CheckpointError(f"a {model.kind} model runs on the CPU only, not on {device}")
+    return model
+
+
+def _folder(source: str | Path | None, revision: str | None) -> Path:
+    if source is None:
+        if not EMBEDDED.is_dir():
+            raise CheckpointError(
+                "this version has no embedded model yet: name a folder, or fit a Markov model of your own text "
+                "with `diffinity train --kind markov corpus.txt --out FOLDER`"
+            )
+        return EMBEDDED
+    folder = Path(source)
+    if folder.is_dir():
+        return folder
+    if isinstance(source, str) and HUB_ID.fullmatch(source) and not source.startswith("."):
+        return download_snapshot(source, revision=revision)
+    raise CheckpointError(
+        f"there is no model at {str(source)!r}: expected a folder with {CONFIG}, or a hub id such as owner/name"
+    )

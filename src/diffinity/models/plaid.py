@@ -1,0 +1,180 @@
+"""The PLAID network: from noisy embeddings and a noise level to logits over the vocabulary.
+
+The architecture of *Likelihood-Based Diffusion Language Models* (Gulrajani and Hashimoto, 2023), in plain
+PyTorch, with its parameter names, so that its published weights fit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+GAMMA_FEATURES = 64
+MUP_BASE_WIDTH = 256  # the width at which μP's readout multiplier is 1
+
+
+@dataclass(frozen=True)
+class PlaidConfig:
+    """The shape of a PLAID network.
+
+    >>> PlaidConfig(vocab_size=512, dim=128, n_blocks=3, n_heads=4, embed_dim=16).head_dim
+    32
+    """
+
+    vocab_size: int = 32768
+    dim: int = 2048
+    n_blocks: int = 24
+    n_heads: int = 32
+    embed_dim: int = 16
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "dim", "n_blocks", "n_heads", "embed_dim"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} must be a positive whole number, not {value!r}")
+        if self.dim % self.n_heads or (self.dim // self.n_heads) % 2:
+            raise ValueError(
+                f"dim must be n_heads times an even number, but dim is {self.dim} and n_heads is {self.n_heads}"
+            )
+
+    @property
+    def head_dim(self) -> int:
+        return self.dim // self.n_heads
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = F.rms_norm(x.float(), x.shape[-1:], eps=1e-5)
+        return (normed * self.weight.float()).to(x.dtype)
+
+
+class LayerNorm(nn.Module):
+    """Layer normalisation with a weight and no bias, always in float32."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x.float(), x.shape[-1:], eps=1e-5) * self.weight
+
+
+class Rotary(nn.Module):
+    inv_freq: Tensor
+
+    def __init__(self, head_dim: int) -> None:
+        super().__init__()
+        exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+        self.register_buffer("inv_freq", 1.0 / 10000.0**exponents)  # (head_dim / 2,)
+
+    def forward(self, length: int) -> tuple[Tensor, Tensor]:
+        positions = torch.arange(length, dtype=torch.float32, device=self.inv_freq.device)
+        angles = torch.outer(positions, self.inv_freq.float())
+        angles = torch.cat([angles, angles], dim=-1)  # (L, head_dim)
+        return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate pairs (i, i + head_dim/2) of `x` (…, L, head_dim) by the angles of their positions."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat([-second, first], dim=-1) * sin
+
+
+class MLP(nn.Module):
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, 4 * dim, bias=False)
+        self.fc2 = nn.Linear(4 * dim, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = self.fc2(F.gelu(self.fc1(x), approximate="tanh"))
+        return hidden
+
+
+class Block(nn.Module):
+    def __init__(self, config: PlaidConfig, causal: bool = False) -> None:
+        super().__init__()
+        self.n_heads = config.n_heads
+        self.causal = causal
+        self.residual_scale = 1.0 / math.sqrt(config.n_blocks)
+        self.rmsnorm1 = RMSNorm(config.dim)
+        self.attn_qkv = nn.Linear(config.dim, 3 * config.dim, bias=False)
+        self.attn_out = nn.Linear(config.dim, config.dim, bias=False)
+        self.rmsnorm2 = RMSNorm(config.dim)
+        self.mlp = MLP(config.dim)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        batch, length, dim = x.shape
+        qkv = self.attn_qkv(self.rmsnorm1(x))  # (B, L, 3·dim)
+        q, k, v = qkv.view(batch, length, 3, self.n_heads, -1).permute(2, 0, 3, 1, 4)  # (B, heads, L, head_dim)
+        mixed = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=self.causal)
+        mixed = mixed.transpose(1, 2).reshape(batch, length, dim)
+        x = x + self.residual_scale * self.attn_out(mixed)
+        return x + self.residual_scale * self.mlp(self.rmsnorm2(x))
+
+
+class Embedding(nn.Module):
+    """Token embeddings of unit norm."""
+
+    def __init__(self, vocab_size: int, embed_dim: int) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(F.normalize(torch.randn(vocab_size, embed_dim), dim=1))
+
+    def forward(self) -> Tensor:  # (V, d_e)
+        norm = torch.linalg.vector_norm(self.matrix, dim=1, keepdim=True)
+        return self.matrix / (norm + 1e-8)
+
+
+class PlaidNetwork(nn.Module):
+    def __init__(self, config: PlaidConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.input_linear = nn.Linear(config.embed_dim, config.dim, bias=False)
+        self.selfcond_linear = nn.Linear(config.embed_dim, config.dim, bias=False)
+        self.gamma_linear = nn.Linear(GAMMA_FEATURES, config.dim, bias=False)
+        self.rotary_emb = Rotary(config.head_dim)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_blocks))
+        self.output_norm = LayerNorm(config.dim)
+        self.output_linear = nn.Linear(config.dim, config.vocab_size)
+        for unused_at_first in (self.selfcond_linear, self.gamma_linear, self.output_linear):
+            nn.init.zeros_(unused_at_first.weight)
+        nn.init.zeros_(self.output_linear.bias)
+
+    def forward(
+        self, z: Tensor, gamma: Tensor, embedding: Tensor, x_selfcond: Tensor, bias_scale: float = 1.0
+    ) -> Tensor:
+        """Logits (B, L, V) for z (B, L, d_e), gamma (B,), embedding (V, d_e), x_selfcond (B, L, d_e)."""
+        alpha_squared = torch.sigmoid(-gamma)[:, None, None]  # (B, 1, 1)
+        sigma_squared = torch.sigmoid(gamma)[:, None, None]
+
+        scaled = z / (alpha_squared / self.config.embed_dim + sigma_squared).sqrt()
+        x = self.input_linear(scaled)  # (B, L, dim)
+        x = x + self.selfcond_linear(x_selfcond * math.sqrt(self.config.embed_dim))
+        x = x + self.gamma_linear(gamma_features(gamma))[:, None, :]
+
+        block_dtype = self.blocks[0].attn_out.weight.dtype  # type: ignore[union-attr]
+        cos, sin = (angle.to(block_dtype) for angle in self.rotary_emb(z.shape[1]))
+        x = x.to(block_dtype)
+        for block in self.blocks:
+            x = block(x, cos, sin)
+
+        x = self.output_norm(x) * (MUP_BASE_WIDTH / self.config.dim)
+        # The part of log p(token | z) that is known in closed form; the network only adds context to it.
+        analytic = bias_scale * (alpha_squared.sqrt() / sigma_squared) * z  # (B, L, d_e)
+        logits: Tensor = self.output_linear(x) + analytic @ embedding.T
+        return logits
+
+
+def gamma_features(gamma: Tensor) -> Tensor:
+    """Fourier features (B, 64) of the noise level (B,); angles reach hundreds of radians, hence float64."""
+    frequencies = torch.linspace(-5.0, 5.0, GAMMA_FEATURES // 2, dtype=torch.float64, device=gamma.device).exp()
+    angles = frequencies * gamma.double()[:, None]
+    return torch.cat([angles.sin(), angles.cos()], dim=1).float()

@@ -1,0 +1,148 @@
+"""The companions of the embedded diffusion model: plain transformers over tokens, with PLAID's blocks.
+
+`causal=True` predicts the next token (the reference for perplexity and the baseline for autoregressive
+constrained decoding); `causal=False` fills in masked tokens (the baseline for masked diffusion).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from diffinity.errors import CheckpointError
+from diffinity.models.plaid import Block, PlaidConfig, RMSNorm, Rotary
+from diffinity.models.pretrained import PretrainedLM, load_strictly
+from diffinity.models.protocol import SamplingDefaults
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The shape of a companion network; `causal` says which of the two it is.
+
+    >>> TransformerConfig(vocab_size=512, dim=64, n_blocks=2, n_heads=2, causal=True).causal
+    True
+    """
+
+    vocab_size: int
+    dim: int
+    n_blocks: int
+    n_heads: int
+    causal: bool
+
+    def __post_init__(self) -> None:
+        self.blocks()
+
+    def blocks(self) -> PlaidConfig:
+        """The same shape as the blocks take it."""
+        return PlaidConfig(self.vocab_size, self.dim, self.n_blocks, self.n_heads)
+
+
+class Transformer(nn.Module):
+    """Logits (B, L, V) for token ids (B, L); id V stands for a masked token."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size + 1, config.dim)
+        nn.init.normal_(self.embedding.weight, std=0.5)
+        self.rotary_emb = Rotary(config.dim // config.n_heads)
+        self.blocks = nn.ModuleList(Block(config.blocks(), config.causal) for _ in range(config.n_blocks))
+        self.output_norm = RMSNorm(config.dim)
+        self.output_linear = nn.Linear(config.dim, config.vocab_size)
+        nn.init.zeros_(self.output_linear.weight)
+        nn.init.zeros_(self.output_linear.bias)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)  # (B, L, dim)
+        cos, sin = self.rotary_emb(tokens.shape[1])
+        for block in self.blocks:
+            x = block(x, cos, sin)
+        return self.output_linear(self.output_norm(x))
+
+
+class TransformerLM(PretrainedLM):
+    """A companion network with its tokenizer and files."""
+
+    def __init__(
+        self,
+        network: Transformer,
+        tokenizer: Tokenizer,
+        eos_token_id: int,
+        sampling_defaults: SamplingDefaults | None = None,
+    ) -> None:
+        if network.config.causal != self.causal:
+            raise CheckpointError(f"a {self.kind} model needs a network with causal={self.causal}")
+        self.network = network.eval().requires_grad_(False)
+        self._tokenizer = tokenizer
+        self.eos_token_id: int = eos_token_id
+        self.sampling_defaults = sampling_defaults or SamplingDefaults()
+        self.half_storage = False
+        if tokenizer.get_vocab_size() != network.config.vocab_size:
+            raise CheckpointError(
+                f"the tokenizer has {tokenizer.get_vocab_size()} tokens, the network {network.config.vocab_size}"
+            )
+
+    causal: ClassVar[bool]
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._tokenizer
+
+    @property
+    def mask_id(self) -> int:
+        """The id that stands for a masked token."""
+        return self.network.config.vocab_size
+
+    def config_fields(self) -> dict[str, Any]:
+        return dataclasses.asdict(self.network.config)
+
+    def tensors(self) -> dict[str, Tensor]:
+        state = self.network.state_dict()
+        return {name: value.half() for name, value in state.items()} if self.half_storage else state
+
+    @classmethod
+    def from_parts(
+        cls,
+        fields: dict[str, Any],
+        tensors: dict[str, Tensor],
+        tokenizer: Tokenizer,
+        eos_token_id: int | None,
+        sampling_defaults: SamplingDefaults,
+    ) -> Self:
+        try:
+            config = TransformerConfig(**fields)
+        except (TypeError, ValueError) as error:
+            raise CheckpointError(f"the config does not describe a transformer: {error}") from None
+        if eos_token_id is None:
+            raise CheckpointError("the config has no eos_token_id")
+        with torch.device("meta"):
+            network = Transformer(config)
+        load_strictly(network, tensors)
+        return cls(network, tokenizer, eos_token_id, sampling_defaults)
+
+
+class AutoregressiveLM(TransformerLM):
+    """Predicts the next token; the end token also stands before the first."""
+
+    kind: ClassVar[str] = "autoregressive"
+    causal: ClassVar[bool] = True
+
+    @torch.no_grad()
+    def log_probs(self, tokens: Tensor) -> Tensor:
+        """log p(token k | tokens before it) (B, L) for tokens (B, L)."""
+        before = torch.cat([torch.full_like(tokens[:, :1], self.eos_token_id), tokens[:, :-1]], dim=1)
+        scores = F.log_softmax(self.network(before), dim=-1)
+        return scores.gather(2, tokens[:, :, None])[:, :, 0]
+
+
+class MaskedLM(TransformerLM):
+    """Fills in masked tokens, all at once."""
+
+    kind: ClassVar[str] = "masked"
+    causal: ClassVar[bool] = False
