@@ -1,0 +1,89 @@
+"""A training run on disk: all that is needed to go on as if nothing had happened, without pickles."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn, optim
+
+from diffinity.errors import CheckpointError
+from diffinity.training.data import Cursor
+
+STATE, TENSORS = "state.json", "state.safetensors"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    cursor: Cursor = field(default_factory=Cursor)
+
+
+def save(folder: Path, progress: Progress, settings: dict[str, Any], parts: dict[str, dict[str, Tensor]]) -> None:
+    """Write a checkpoint; the previous one stays until the new one is complete."""
+    fresh, current, old = folder / "checkpoint.new", folder / "checkpoint", folder / "checkpoint.old"
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    flat = {
+        f"{part}/{name}": tensor.detach().contiguous()
+        for part, named in parts.items()
+        for name, tensor in named.items()
+    }
+    save_file(flat, fresh / TENSORS)
+    state = {"progress": dataclasses.asdict(progress), "settings": settings}
+    (fresh / STATE).write_text(json.dumps(state, indent=1))
+    shutil.rmtree(old, ignore_errors=True)
+    if current.exists():
+        current.replace(old)
+    fresh.replace(current)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def load(folder: Path) -> tuple[Progress, dict[str, Any], dict[str, dict[str, Tensor]]] | None:
+    """The last complete checkpoint of a run, or None where there is none."""
+    candidates = [folder / "checkpoint", folder / "checkpoint.old"]
+    place = next((c for c in candidates if (c / STATE).is_file() and (c / TENSORS).is_file()), None)
+    if place is None:
+        return None
+    try:
+        state = json.loads((place / STATE).read_text())
+        flat = load_file(place / TENSORS)
+        kept = dict(state["progress"])
+        progress = Progress(**{**kept, "cursor": Cursor(**kept["cursor"])})
+    except Exception as error:
+        raise CheckpointError(f"the checkpoint {place} can't be read: {error}") from None
+    parts: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in flat.items():
+        part, _, name = key.partition("/")
+        parts.setdefault(part, {})[name] = tensor
+    return progress, state["settings"], parts
+
+
+def optimizer_tensors(network: nn.Module, optimizer: optim.Optimizer) -> dict[str, Tensor]:
+    """The optimizer's state under the names of the parameters that it belongs to."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in network.named_parameters()}
+    return {
+        f"{names[parameter]}|{key}": value
+        for parameter, values in optimizer.state.items()
+        for key, value in values.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def load_optimizer(network: nn.Module, optimizer: optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """The inverse of `optimizer_tensors`."""
+    parameters = dict(network.named_parameters())
+    for key, value in tensors.items():
+        name, _, field = key.partition("|")
+        if name not in parameters:
+            raise CheckpointError(f"the checkpoint has optimizer state for {name}, which this network has not")
+        optimizer.state[parameters[name]][field] = value

@@ -1,0 +1,172 @@
+"""`diffinity train`: a model of the package's corpus or of one's own text."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from diffinity.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from diffinity.training.trainer import Report
+
+TOKENIZER_DOCUMENTS = 60_000
+VALIDATION_DOCUMENTS = 256
+CORPUS_SEED = 0
+
+
+def train(
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help='Text file (one document a line), .jsonl with "text", or hub:owner/name; else our corpus.'
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the run; naming it again resumes.")] = Path("run"),
+    kind: Annotated[str, typer.Option(help="plaid, plaid-bound, autoregressive, masked or markov.")] = "plaid",
+    tokenizer: Annotated[Path | None, typer.Option(help="tokenizer.json to use; else a BPE is trained.")] = None,
+    vocab_size: Annotated[int, typer.Option(help="Size of the BPE to train.")] = 2048,
+    order: Annotated[int, typer.Option(help="Order of a Markov model.")] = 2,
+    documents: Annotated[
+        int, typer.Option(help="Documents of our corpus that a Markov model is fitted to.")
+    ] = 20_000,
+    dim: Annotated[int, typer.Option(help="Width of the network.")] = 192,
+    n_blocks: Annotated[int, typer.Option(help="Depth of the network.")] = 6,
+    n_heads: Annotated[int, typer.Option(help="Attention heads.")] = 6,
+    embed_dim: Annotated[int, typer.Option(help="Numbers in an embedding.")] = 32,
+    length: Annotated[int, typer.Option(help="Longest sequence, in tokens.")] = 96,
+    steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 40_000,
+    cooldown: Annotated[int, typer.Option(help="Last steps, over which the learning rate falls to zero.")] = 5_000,
+    batch_tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 2048,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; 1 beside other work.")] = None,
+) -> None:
+    """Train a model; Ctrl-C stops it without loss and the same command goes on."""
+    import torch
+
+    from diffinity.models.protocol import SamplingDefaults
+    from diffinity.training.data import GeneratedCorpus, TextCorpus, read_texts, split_texts
+    from diffinity.training.trainer import Trainer, TrainingSettings
+
+    if threads:
+        torch.set_num_threads(threads)
+    console = Console(stderr=True)
+    texts = read_texts(data) if data is not None else None
+    if kind == "markov":
+        fit_markov_folder(texts, out, order, documents, tokenizer, vocab_size, console)
+        return
+    lengths = tuple(sorted({max(2, length // 3), max(2, 2 * length // 3), length}))
+    settings = TrainingSettings(
+        kind=kind,  # type: ignore[arg-type]
+        dim=dim,
+        n_blocks=n_blocks,
+        n_heads=n_heads,
+        embed_dim=embed_dim,
+        lengths=lengths,
+        tokens_per_batch=batch_tokens,
+        steps=steps,
+        cooldown=cooldown,
+        seed=seed,
+    )
+    words = run_tokenizer(out, tokenizer, texts, vocab_size)
+    eos = end_token(words)
+    if texts is None:
+        from diffinity.training.corpus import documents as stream
+
+        held_out = list(islice(stream(CORPUS_SEED, "validation"), VALIDATION_DOCUMENTS))
+        trainer = Trainer(settings, out, words, eos, GeneratedCorpus(CORPUS_SEED), held_out)
+    else:
+        train_texts, held_out = split_texts(texts)
+        trainer = Trainer(
+            settings, out, words, eos, TextCorpus(train_texts, seed), held_out[:VALIDATION_DOCUMENTS]
+        )
+    finished = _watch(trainer, console)
+    if trainer.accelerator.is_main_process:
+        from diffinity.training.report import plot_metrics, write_samples
+
+        model = trainer.export(SamplingDefaults(length=min(64, length)))
+        model.save_pretrained(out / "model")
+        plot_metrics(out / "metrics.jsonl", out / "metrics.png")
+        write_samples(model, out / "samples.txt")
+        state = "finished" if finished else f"stopped at step {trainer.progress.step}; the same command goes on"
+        console.print(f"{state}: {out / 'model'}")
+
+
+def _watch(trainer: object, console: Console) -> bool:
+    """Run the trainer under a progress bar (in a terminal) or with a line a report."""
+    from diffinity.training.trainer import Trainer
+
+    assert isinstance(trainer, Trainer)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("training", total=trainer.settings.steps, completed=trainer.progress.step)
+
+        def show(report: Report) -> None:
+            line = f"loss {report.loss:.3f}, {report.tokens_per_second:,.0f} tokens/s"
+            bar.update(task, completed=report.progress.step, description=line)
+            if report.validation:
+                losses = "  ".join(f"{name} {value:.3f}" for name, value in report.validation.items())
+                console.print(f"step {report.progress.step}: {line}; held out: {losses}", highlight=False)
+
+        return trainer.run(on_report=show)
+
+
+def run_tokenizer(out: Path, given: Path | None, texts: list[str] | None, vocab_size: int) -> Tokenizer:
+    """The run's tokenizer: the one it has, the one given, or a BPE trained on its text."""
+    from diffinity.models.pretrained import read_tokenizer
+    from diffinity.models.tokenization import train_bpe
+    from diffinity.training.corpus import documents as stream
+
+    kept = out / "tokenizer.json"
+    if kept.is_file():
+        return read_tokenizer(kept)
+    if given is not None:
+        words = read_tokenizer(given)
+    else:
+        words = train_bpe(texts or list(islice(stream(CORPUS_SEED), TOKENIZER_DOCUMENTS)), vocab_size)
+    out.mkdir(parents=True, exist_ok=True)
+    words.save(str(kept))
+    return words
+
+
+def end_token(tokenizer: Tokenizer) -> int:
+    """The one special token, which ends a document."""
+    special = [token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special]
+    if len(special) != 1:
+        raise InvalidArgument(f"the tokenizer has {len(special)} special tokens; expected one, which ends a text")
+    return int(special[0])
+
+
+def fit_markov_folder(
+    texts: list[str] | None,
+    out: Path,
+    order: int,
+    documents: int,
+    tokenizer: Path | None,
+    vocab_size: int,
+    console: Console,
+) -> None:
+    """Fit a Markov model and write its folder."""
+    from diffinity.models.markov import fit_markov
+    from diffinity.models.pretrained import CONFIG, read_tokenizer
+    from diffinity.training.corpus import documents as stream
+
+    if (out / CONFIG).exists():
+        raise InvalidArgument(f"{out} already holds a model; name another folder")
+    words = read_tokenizer(tokenizer) if tokenizer else None
+    texts = texts or list(islice(stream(CORPUS_SEED), documents))
+    model = fit_markov(texts, order=order, tokenizer=words, vocab_size=vocab_size)
+    model.save_pretrained(out)
+    console.print(f"wrote {out}: {len(model.chain.token):,} contexts of {len(texts):,} documents")

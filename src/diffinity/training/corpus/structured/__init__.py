@@ -1,0 +1,94 @@
+"""Short structured documents for training: JSON records of many kinds, and lines that follow a format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from random import Random
+from typing import Final
+
+from diffinity.training.corpus.structured import (
+    api,
+    calls,
+    commerce,
+    config,
+    events,
+    generic,
+    geo,
+    kubernetes,
+    lines,
+    logs,
+    media,
+    people,
+    plain,
+    schemas,
+    tokens,
+    travel,
+)
+from diffinity.training.corpus.structured.registry import REGISTERED, Family, Kind
+
+__all__ = ["KINDS", "LONGEST", "SEPARATORS", "Family", "Kind", "document", "structured_documents"]
+
+# Importing these modules is what registers their kinds.
+THEMES: Final = (
+    api,
+    calls,
+    commerce,
+    config,
+    events,
+    generic,
+    geo,
+    kubernetes,
+    lines,
+    logs,
+    media,
+    people,
+    plain,
+    schemas,
+    tokens,
+    travel,
+)
+KINDS: Final[Mapping[str, Kind]] = REGISTERED
+
+# In characters: what a model of 96 to 128 tokens a document can mostly hold.
+LONGEST: Final = 330
+SPACED_SHARE: Final = 0.6
+SEPARATORS: Final = {"spaced": (", ", ": "), "compact": (",", ":")}
+
+
+def document(kind: Kind, rng: Random) -> str:
+    """Return one document of the kind; draws again until it has at most `LONGEST` characters.
+
+    >>> json.loads(document(KINDS["geo_point"], Random(0)))["type"]
+    'Point'
+    """
+    separators = SEPARATORS["spaced" if rng.random() < SPACED_SHARE else "compact"]
+    while True:
+        value = kind.function(rng)
+        if isinstance(value, str) and kind.family == "line":
+            text = value
+        else:
+            text = json.dumps(value, ensure_ascii=False, separators=separators)
+        if len(text) <= LONGEST:
+            return text
+
+
+def structured_documents(rng: Random, kinds: Iterable[str] | None = None) -> Iterator[str]:
+    """Yield documents without end, of all kinds by their weights or only of the kinds named.
+
+    >>> len(next(structured_documents(Random(0)))) <= LONGEST
+    True
+    """
+    names = tuple(KINDS) if kinds is None else tuple(kinds)
+    unknown = [name for name in names if name not in KINDS]
+    if unknown or not names:
+        raise ValueError(
+            f"expected names of kinds among {len(KINDS)} known ones, got unknown {unknown} in {names}"
+        )
+    return _documents(rng, [KINDS[name] for name in names])
+
+
+def _documents(rng: Random, chosen: list[Kind]) -> Iterator[str]:
+    weights = [kind.weight for kind in chosen]
+    while True:
+        yield document(rng.choices(chosen, weights)[0], rng)

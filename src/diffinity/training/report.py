@@ -1,0 +1,51 @@
+"""What a training run leaves for people: a plot of its losses and samples of what it writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from diffinity.models.plaid_lm import PlaidLM
+from diffinity.models.pretrained import PretrainedLM
+
+
+def plot_metrics(metrics: Path, picture: Path) -> bool:
+    """Draw the losses of metrics.jsonl over tokens; False without matplotlib or without metrics."""
+    try:
+        import matplotlib
+    except ImportError:
+        return False
+    if not metrics.is_file():
+        return False
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    figure, axes = plt.subplots(figsize=(7, 4))
+    axes.plot([row["tokens"] / 1e6 for row in rows], [row["loss"] for row in rows], color="0.7", label="training")
+    measured = [row for row in rows if "validation" in row]
+    for name in measured[-1]["validation"] if measured else ():
+        axes.plot(
+            [row["tokens"] / 1e6 for row in measured],
+            [row["validation"].get(name) for row in measured],
+            label=f"held out, {name}",
+        )
+    axes.set_xlabel("tokens seen, millions")
+    axes.set_ylabel("nats per token")
+    axes.legend(fontsize=8)
+    axes.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(picture, dpi=120)
+    plt.close(figure)
+    return True
+
+
+def write_samples(model: PretrainedLM, path: Path, n: int = 8) -> bool:
+    """Write unpicked samples of a diffusion model; False for the companions."""
+    from diffinity.sampling import sample, texts
+
+    if not isinstance(model, PlaidLM):
+        return False
+    drawn = texts(model, sample(model, n, num_inference_steps=128).tokens)
+    path.write_text("\n\n".join(drawn) + "\n")
+    return True

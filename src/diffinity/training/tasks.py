@@ -1,0 +1,281 @@
+"""What is learned: a network, its loss on a batch, how its parameters are optimised, what it becomes.
+
+`DiffusionTask` is PLAID (by cross-entropy at adaptive noise levels, or by its variational bound),
+`AutoregressiveTask` and `MaskedTask` are the companions. The trainer knows only the `Task` protocol.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from diffinity.models.plaid import PlaidConfig
+from diffinity.models.plaid_lm import PlaidLM, PlaidModules
+from diffinity.models.pretrained import PretrainedLM
+from diffinity.models.protocol import SamplingDefaults
+from diffinity.models.schedule import NoiseLevel
+from diffinity.models.transformer import AutoregressiveLM, MaskedLM, Transformer
+from diffinity.training.noise import AdaptiveNoise, fit_schedule
+
+SELF_CONDITIONED = 0.3  # share of a batch that sees its own first estimate
+VALIDATION_LEVELS = (-2.0, -1.0, 0.0, 1.0, 2.0)
+
+
+class Task(Protocol):
+    """One kind of model to train."""
+
+    @property
+    def network(self) -> nn.Module:
+        """What is optimised."""
+        ...
+
+    def loss(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
+        """The training loss of tokens (B, L), a scalar."""
+        ...
+
+    def validate(self, tokens: Tensor, generator: torch.Generator) -> dict[str, float]:
+        """Named losses of held-out tokens (B, L), nats per token."""
+        ...
+
+    def tensors(self) -> dict[str, Tensor]:
+        """State beside the parameters that a resumed run needs."""
+        ...
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """The inverse of `tensors`."""
+        ...
+
+    def export(self, tokenizer: Tokenizer, eos: int, defaults: SamplingDefaults) -> PretrainedLM:
+        """The finished model around the current parameters."""
+        ...
+
+
+def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
+    """Whether Muon optimises this parameter: the matrices inside the blocks.
+
+    >>> is_hidden_matrix("model.blocks.0.mlp.fc1.weight", torch.zeros(8, 2))
+    True
+    """
+    return "blocks." in name and parameter.ndim == 2
+
+
+class DiffusionTask:
+    """PLAID by cross-entropy: −log p(x | z) averaged over noise levels drawn where they teach most."""
+
+    def __init__(self, config: PlaidConfig, noise: AdaptiveNoise | None = None) -> None:
+        self.network = PlaidModules(config)
+        self.noise = noise or AdaptiveNoise()
+        self._until_refresh = self.noise.refresh_every
+        for unused in (self.network.noise_schedule, self.network.gamma_bounds):
+            unused.requires_grad_(False)
+
+    def loss(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
+        gamma = self.noise.draw(tokens.shape[0], generator)
+        logits = self._noised_logits(tokens, gamma.to(tokens.device), generator, SELF_CONDITIONED)
+        per_sequence = F.cross_entropy(logits.transpose(1, 2), tokens, reduction="none").mean(dim=1)
+        self.noise.record(gamma, per_sequence.detach().cpu())
+        self._until_refresh -= 1
+        if self._until_refresh <= 0:
+            self.noise.refresh()
+            self._until_refresh = self.noise.refresh_every
+        return per_sequence.mean()
+
+    def _noised_logits(
+        self, tokens: Tensor, gamma: Tensor, generator: torch.Generator, selfcond_share: float
+    ) -> Tensor:
+        embedding = self.network.embedding_matrix()
+        level = NoiseLevel(gamma)
+        x = embedding[tokens]  # (B, L, d)
+        epsilon = torch.randn(x.shape, generator=generator).to(x.device)
+        z = level.alpha[:, None, None] * x + level.sigma[:, None, None] * epsilon
+        x_selfcond = torch.zeros_like(z)
+        n = round(selfcond_share * tokens.shape[0])
+        if n:  # levels are in random order, so the first n rows are a random choice
+            with torch.no_grad():
+                zeros = torch.zeros_like(z[:n])
+                first = self.network.model(z[:n], gamma[:n], embedding, zeros)
+                x_selfcond[:n] = first.softmax(dim=-1) @ embedding
+        return self.network.model(z, gamma, embedding, x_selfcond)
+
+    @torch.no_grad()
+    def validate(self, tokens: Tensor, generator: torch.Generator) -> dict[str, float]:
+        losses = {}
+        for level in VALIDATION_LEVELS:
+            gamma = torch.full((tokens.shape[0],), level, device=tokens.device)
+            logits = self._noised_logits(tokens, gamma, generator, 1.0)
+            losses[f"gamma={level:+.0f}"] = float(F.cross_entropy(logits.flatten(0, 1), tokens.flatten()))
+        return losses
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {**self.noise.tensors(), "until_refresh": torch.tensor(self._until_refresh)}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        self.noise.load(tensors)
+        self._until_refresh = int(tensors["until_refresh"])
+
+    def export(self, tokenizer: Tokenizer, eos: int, defaults: SamplingDefaults) -> PlaidLM:
+        modules = PlaidModules(self.network.model.config)
+        modules.load_state_dict(self.network.state_dict())
+        modules.noise_schedule = fit_schedule(self.noise)
+        modules.gamma_bounds.gamma_0.data.fill_(self.noise.gamma_0)
+        modules.gamma_bounds.gamma_1.data.fill_(self.noise.gamma_1)
+        return PlaidLM(modules, tokenizer, eos, defaults)
+
+
+class BoundTask:
+    """PLAID by its own objective: the variational bound, with a learned schedule and learned ends.
+
+    The schedule is trained to make the estimate's variance small, not the bound (which does not depend on
+    it): its gradient is that of the squared loss.
+    """
+
+    def __init__(self, config: PlaidConfig) -> None:
+        self.network = PlaidModules(config)
+
+    def loss(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
+        batch = tokens.shape[0]
+        n_reconstruct = max(1, batch // 8)
+        embedding = self.network.embedding_matrix()
+        x = embedding[tokens]
+        low, high = self.network.gamma_bounds()
+
+        offset = torch.rand((), generator=generator, dtype=torch.float64)
+        times = (
+            (torch.arange(batch - n_reconstruct, dtype=torch.float64) + offset) / max(1, batch - n_reconstruct)
+        ).to(tokens.device)
+        times = times[torch.randperm(times.shape[0], generator=generator)].requires_grad_()
+        unit = self.network.noise_schedule(times)
+        (unit_slope,) = torch.autograd.grad(unit.sum(), times, create_graph=True)
+        weight = _SquaredLossGradient()
+        gamma = low + (high - low) * weight.watch(unit)
+        slope = (high - low) * weight.watch(unit_slope)
+
+        all_gammas = torch.cat([low.expand(n_reconstruct), gamma])
+        logits = self._logits(x, all_gammas, embedding, generator)
+        reconstruction = F.cross_entropy(
+            logits[:n_reconstruct].transpose(1, 2), tokens[:n_reconstruct], reduction="none"
+        ).mean()
+        estimate = logits[n_reconstruct:].softmax(dim=-1) @ embedding
+        error = (x[n_reconstruct:] - estimate).pow(2).sum(dim=2).mean(dim=1).double()
+        diffusion = 0.5 * torch.exp(-gamma) * slope * error
+        weight.loss = diffusion.detach()
+        last = NoiseLevel(high)
+        variance = last.sigma_squared
+        prior = (0.5 * (last.alpha_squared * x.double().pow(2) + variance - 1 - variance.log())).sum(2).mean()
+        return (reconstruction + diffusion.mean() + prior).float()
+
+    def _logits(self, x: Tensor, gamma: Tensor, embedding: Tensor, generator: torch.Generator) -> Tensor:
+        level = NoiseLevel(gamma)
+        epsilon = torch.randn(x.shape, generator=generator).to(x.device)
+        z = (level.alpha[:, None, None] * x + level.sigma[:, None, None] * epsilon).float()
+        gamma = gamma.float()
+        x_selfcond = torch.zeros_like(z)
+        chosen = torch.rand(x.shape[0], generator=generator).to(x.device) < SELF_CONDITIONED
+        if bool(chosen.any()):
+            with torch.no_grad():
+                first = self.network.model(z[chosen], gamma[chosen], embedding, x_selfcond[chosen])
+                x_selfcond[chosen] = first.softmax(dim=-1) @ embedding
+        return self.network.model(z, gamma, embedding, x_selfcond)
+
+    def validate(self, tokens: Tensor, generator: torch.Generator) -> dict[str, float]:
+        with torch.no_grad():
+            low, high = self.network.gamma_bounds()
+        with torch.enable_grad():
+            bound = float(self.loss(tokens, generator).detach())
+        return {"bound": bound, "gamma_0": float(low), "gamma_1": float(high)}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        return None
+
+    def export(self, tokenizer: Tokenizer, eos: int, defaults: SamplingDefaults) -> PlaidLM:
+        modules = PlaidModules(self.network.model.config)
+        modules.load_state_dict(self.network.state_dict())
+        return PlaidLM(modules, tokenizer, eos, defaults)
+
+
+class _SquaredLossGradient:
+    """Turns the gradient of Σ loss that reaches a watched tensor into that of Σ loss²."""
+
+    def __init__(self) -> None:
+        self.loss: Tensor | None = None
+
+    def watch(self, tensor: Tensor) -> Tensor:
+        watched = tensor.clone()
+        watched.register_hook(self._reweigh)  # type: ignore[no-untyped-call]
+        return watched
+
+    def _reweigh(self, gradient: Tensor) -> Tensor:
+        assert self.loss is not None
+        return gradient * 2.0 * self.loss
+
+
+class AutoregressiveTask:
+    """The next token, up to and including the first end token."""
+
+    def __init__(self, network: Transformer, eos: int) -> None:
+        self.network = network
+        self.eos = eos
+
+    def loss(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
+        before = torch.cat([torch.full_like(tokens[:, :1], self.eos), tokens[:, :-1]], dim=1)
+        nats = F.cross_entropy(self.network(before).transpose(1, 2), tokens, reduction="none")
+        is_end = tokens.eq(self.eos).long()
+        ended_before = is_end.cumsum(dim=1) - is_end
+        return nats[ended_before == 0].mean()
+
+    @torch.no_grad()
+    def validate(self, tokens: Tensor, generator: torch.Generator) -> dict[str, float]:
+        return {"nats per token": float(self.loss(tokens, generator))}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        return None
+
+    def export(self, tokenizer: Tokenizer, eos: int, defaults: SamplingDefaults) -> AutoregressiveLM:
+        network = Transformer(self.network.config)
+        network.load_state_dict(self.network.state_dict())
+        return AutoregressiveLM(network, tokenizer, eos, defaults)
+
+
+class MaskedTask:
+    """Masked tokens, at a share of masks drawn uniformly: the bound of masked diffusion, weighted by 1/share."""
+
+    smallest_share = 0.02
+
+    def __init__(self, network: Transformer) -> None:
+        self.network = network
+
+    def loss(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
+        batch = tokens.shape[0]
+        offset = torch.rand((), generator=generator)
+        share = (torch.arange(batch) + offset) / batch
+        share = share[torch.randperm(batch, generator=generator)].clamp(min=self.smallest_share)
+        masked = (torch.rand(tokens.shape, generator=generator) < share[:, None]).to(tokens.device)
+        share = share.to(tokens.device)
+        seen = tokens.masked_fill(masked, self.network.config.vocab_size)
+        nats = F.cross_entropy(self.network(seen).transpose(1, 2), tokens, reduction="none")
+        return ((nats * masked).sum(dim=1) / share / tokens.shape[1]).mean()
+
+    @torch.no_grad()
+    def validate(self, tokens: Tensor, generator: torch.Generator) -> dict[str, float]:
+        return {"bound": float(self.loss(tokens, generator))}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        return None
+
+    def export(self, tokenizer: Tokenizer, eos: int, defaults: SamplingDefaults) -> MaskedLM:
+        network = Transformer(self.network.config)
+        network.load_state_dict(self.network.state_dict())
+        return MaskedLM(network, tokenizer, eos, defaults)

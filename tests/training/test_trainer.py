@@ -1,0 +1,214 @@
+"""Training: resumption with identical results, every kind of model, the noise levels and the data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from diffinity.errors import CheckpointError, InvalidArgument
+from diffinity.models.loading import load
+from diffinity.models.plaid_lm import PlaidLM
+from diffinity.models.tokenization import train_bpe
+from diffinity.training.data import Batches, Cursor, GeneratedCorpus, TextCorpus, read_texts
+from diffinity.training.muon import orthogonal
+from diffinity.training.noise import AdaptiveNoise, fit_schedule
+from diffinity.training.trainer import Kind, Report, Trainer, TrainingSettings
+
+TEXTS = [f"the {animal} {verb} the {thing}." for animal in ("cat", "dog", "fox", "hen") for verb in ("saw", "took")
+         for thing in ("ball", "box", "cup", "hat", "key")]  # fmt: skip
+SMALL = TrainingSettings(
+    dim=32,
+    n_blocks=2,
+    n_heads=2,
+    embed_dim=8,
+    lengths=(8, 16),
+    tokens_per_batch=128,
+    steps=6,
+    warmup=2,
+    cooldown=2,
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train_bpe(TEXTS, 300)
+
+
+def trainer(folder: Path, tokenizer: Tokenizer, settings: TrainingSettings = SMALL) -> Trainer:
+    return Trainer(settings, folder, tokenizer, 0, TextCorpus(TEXTS), TEXTS[:8])
+
+
+@pytest.mark.parametrize("kind", ["plaid", "plaid-bound", "autoregressive", "masked"])
+def test_a_resumed_run_is_identical_to_an_uninterrupted_one(
+    kind: Kind, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    whole = trainer(tmp_path / "whole", tokenizer, dataclasses.replace(SMALL, kind=kind, cooldown=0))
+    assert whole.run()
+    parts = dataclasses.replace(SMALL, kind=kind, cooldown=0, steps=3)
+    assert trainer(tmp_path / "parts", tokenizer, parts).run()
+    resumed = trainer(tmp_path / "parts", tokenizer, dataclasses.replace(parts, steps=6))
+    assert resumed.progress.step == 3
+    assert resumed.run()
+    for name, wanted in whole.task.network.state_dict().items():
+        assert torch.equal(resumed.task.network.state_dict()[name], wanted), name
+    for name, wanted in whole.average.items():
+        assert torch.equal(resumed.average[name], wanted), name
+
+
+@pytest.mark.parametrize("kind", ["plaid", "plaid-bound", "autoregressive", "masked"])
+def test_every_kind_learns(kind: Kind, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    settings = dataclasses.replace(SMALL, kind=kind, steps=60, ema=0.9, warmup=5)
+    reports: list[Report] = []
+    runner = trainer(tmp_path, tokenizer, settings)
+    before = runner.validate()
+    runner.run(on_report=reports.append, report_every=10)
+    after = runner.validate()
+    measure = next(iter(before))
+    assert after[measure] < 0.8 * before[measure]
+    assert [r.progress.step for r in reports] == [10, 20, 30, 40, 50, 60]
+
+
+def test_an_exported_model_loads_and_samples(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    runner = trainer(tmp_path / "run", tokenizer)
+    runner.run()
+    exported = runner.export()
+    exported.save_pretrained(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert isinstance(loaded, PlaidLM)
+    matrix = runner.average["embedding_matrix.matrix"]
+    assert torch.equal(loaded.modules.embedding_matrix.matrix, matrix)
+    low, high = loaded.gamma(torch.tensor([0.0, 1.0]))
+    assert (round(float(low), 4), round(float(high), 4)) == (-4.0, 6.0)
+
+
+def test_an_interrupt_saves_and_stops(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    runner = trainer(tmp_path, tokenizer, dataclasses.replace(SMALL, steps=10_000))
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    assert not runner.run()
+    resumed = trainer(tmp_path, tokenizer, dataclasses.replace(SMALL, steps=10_000))
+    assert 0 < resumed.progress.step == runner.progress.step < 10_000
+
+
+def test_metrics_are_written_as_they_come(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    trainer(tmp_path, tokenizer).run(on_report=lambda _: None, report_every=2, validate_every=3)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [2, 3, 4, 6]
+    assert {"gamma=+0", "gamma=-1"} < rows[1]["validation"].keys()
+
+
+def test_other_settings_are_not_mixed_into_a_run(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    trainer(tmp_path, tokenizer).run()
+    with pytest.raises(CheckpointError, match=r"adam_lr was 0\.002 and is 0\.1"):
+        trainer(tmp_path, tokenizer, dataclasses.replace(SMALL, adam_lr=0.1))
+
+
+def test_a_damaged_checkpoint_is_named(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    trainer(tmp_path, tokenizer).run()
+    (tmp_path / "checkpoint" / "state.json").write_text("{")
+    with pytest.raises(CheckpointError, match="can't be read"):
+        trainer(tmp_path, tokenizer)
+
+
+def test_a_loss_that_explodes_stops_the_run(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    runner = trainer(tmp_path, tokenizer)
+    runner.task.network.get_parameter("model.input_linear.weight").data.fill_(float("nan"))
+    with pytest.raises(CheckpointError, match="the loss is nan at step 0"):
+        runner.run()
+
+
+def test_batches_continue_from_a_cursor(tokenizer: Tokenizer) -> None:
+    batches = Batches(TextCorpus(TEXTS), tokenizer, 0, (8, 16), 64)
+    stream = batches.from_cursor(Cursor())
+    first = [next(stream) for _ in range(25)]
+    again = batches.from_cursor(first[11][1])
+    for tokens, cursor in first[12:]:
+        same, where = next(again)
+        assert torch.equal(tokens, same)
+        assert cursor == where
+
+
+def test_a_sequence_is_one_document_and_then_ends(tokenizer: Tokenizer) -> None:
+    for tokens in Batches(TextCorpus(TEXTS), tokenizer, 0, (16, 24), 96).block(0):
+        for row in tokens.tolist():
+            assert tokenizer.decode(row[: row.index(0)]) in TEXTS
+            assert set(row[row.index(0) :]) == {0}
+
+
+def test_every_document_of_a_pass_is_seen_once() -> None:
+    texts = [str(i) for i in range(10_000)]
+    corpus = TextCorpus(texts)
+    seen = [text for index in range(2) for text in corpus.block(index)]
+    assert len(set(seen)) == len(seen) == 8192
+
+
+def test_documents_that_do_not_fit_are_an_error_if_none_does(tokenizer: Tokenizer) -> None:
+    batches = Batches(TextCorpus(["the cat saw the ball. " * 50]), tokenizer, 0, (8,), 64)
+    with pytest.raises(InvalidArgument, match="no document of block 0 fits 8 tokens"):
+        next(batches.from_cursor(Cursor()))
+
+
+def test_the_generated_corpus_is_a_function_of_seed_and_block() -> None:
+    assert GeneratedCorpus(1).block(2) == GeneratedCorpus(1).block(2)
+    assert GeneratedCorpus(1).block(2) != GeneratedCorpus(1).block(3)
+    assert GeneratedCorpus(2).block(2) != GeneratedCorpus(1).block(2)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("empty.txt", b"\n\n", "has no document"),
+        ("latin.txt", b"caf\xe9", "not UTF-8 text: byte 3 is 0xe9"),
+        ("bad.jsonl", b'{"text": "a"}\n{"txt": 1}', r"bad\.jsonl:2: expected an object with a string"),
+        ("worse.jsonl", b"{", r"worse\.jsonl:1 is not JSON"),
+    ],
+)
+def test_bad_data_is_refused_with_its_place(name: str, content: bytes, reason: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidArgument, match=reason):
+        read_texts(tmp_path / name)
+
+
+def test_jsonl_texts_may_hold_newlines(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one\\ntwo"}\n\n{"text": "three"}\n')
+    assert read_texts(tmp_path / "a.jsonl") == ["one\ntwo", "three"]
+
+
+def test_noise_levels_are_drawn_where_the_loss_changes() -> None:
+    noise = AdaptiveNoise(-4.0, 4.0, bins=40, uniform_share=0.3)
+    gamma = torch.linspace(-3.99, 3.99, 400)
+    noise.record(gamma, torch.sigmoid(6 * (gamma - 1.0)))
+    noise.refresh()
+    drawn = noise.draw(4000, torch.Generator().manual_seed(0)).numpy()
+    near = ((drawn > 0) & (drawn < 2)).mean()
+    assert near > 0.7
+    assert np.histogram(drawn, bins=8, range=(-4, 4))[0].min() > 0.3 / 8 * 4000 * 0.8
+    assert noise.density.sum() == pytest.approx(1.0)
+
+
+def test_fitted_schedule_follows_the_warped_time() -> None:
+    noise = AdaptiveNoise()
+    gamma = torch.linspace(-3.99, 5.99, 400)
+    noise.record(gamma, torch.sigmoid(2 * gamma))
+    noise.refresh()
+    schedule = fit_schedule(noise, steps=400)
+    t = torch.linspace(0, 1, 101, dtype=torch.float64)
+    wanted = (noise.gamma_at(t.numpy()) + 4.0) / 10.0
+    found = schedule(t).numpy()
+    assert np.abs(found - wanted).max() < 0.02
+    assert (np.diff(found) > 0).all()
+
+
+def test_muon_s_update_is_nearly_orthogonal() -> None:
+    matrix = torch.randn(24, 8, generator=torch.Generator().manual_seed(0))
+    values = torch.linalg.svdvals(orthogonal(matrix))
+    assert float(values.min()) > 0.6
+    assert float(values.max()) < 1.3
