@@ -62,7 +62,7 @@ def train(
     if kind == "markov":
         fit_markov_folder(texts, out, order, documents, tokenizer, vocab_size, console)
         return
-    lengths = tuple(sorted({max(2, length // 3), max(2, 2 * length // 3), length}))
+    lengths = tuple(sorted({max(2, length * sixth // 6) for sixth in range(1, 7)}))
     settings = TrainingSettings(
         kind=kind,  # type: ignore[arg-type]
         dim=dim,

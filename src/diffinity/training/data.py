@@ -139,14 +139,14 @@ class Cursor:
 class Batches:
     """Batches of about `tokens` tokens, each of one of the `lengths`.
 
-    A document goes to the shortest length that it fits with its end token or, one time in four, to a longer
+    A document goes to the shortest length that it fits with its end token or, one time in ten, to a longer
     one, so that long stretches of end tokens are seen too. Documents that fit no length are left out.
     """
 
     source: DocumentSource
     tokenizer: Tokenizer
     eos: int
-    lengths: tuple[int, ...] = (32, 64, 96)
+    lengths: tuple[int, ...] = (16, 32, 48, 64, 80, 96)
     tokens: int = 2048
     seed: int = 0
 
@@ -173,7 +173,7 @@ class Batches:
         for encoding in self.tokenizer.encode_batch(self.source.block(index)):
             fitting = [length for length in self.lengths if len(encoding.ids) < length]
             if fitting and encoding.ids:
-                length = rng.choice(fitting) if rng.random() < 0.25 else fitting[0]
+                length = rng.choice(fitting) if rng.random() < 0.1 else fitting[0]
                 buckets[length].append(encoding.ids)
         batches: list[Tensor] = []
         leftovers: list[Tensor] = []

@@ -55,7 +55,7 @@ class TrainingSettings:
     n_blocks: int = 6
     n_heads: int = 6
     embed_dim: int = 32
-    lengths: tuple[int, ...] = (32, 64, 96)
+    lengths: tuple[int, ...] = (16, 32, 48, 64, 80, 96)
     tokens_per_batch: int = 2048
     steps: int = 20_000
     warmup: int = 100
