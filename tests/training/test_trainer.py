@@ -26,6 +26,7 @@ from diffinity.training.trainer import Kind, Report, Trainer, TrainingSettings
 TEXTS = [f"the {animal} {verb} the {thing}." for animal in ("cat", "dog", "fox", "hen") for verb in ("saw", "took")
          for thing in ("ball", "box", "cup", "hat", "key")]  # fmt: skip
 SMALL = TrainingSettings(
+    bias_warmup=4,
     dim=32,
     n_blocks=2,
     n_heads=2,

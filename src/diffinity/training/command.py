@@ -40,10 +40,13 @@ def train(
     dim: Annotated[int, typer.Option(help="Width of the network.")] = 192,
     n_blocks: Annotated[int, typer.Option(help="Depth of the network.")] = 6,
     n_heads: Annotated[int, typer.Option(help="Attention heads.")] = 6,
-    embed_dim: Annotated[int, typer.Option(help="Numbers in an embedding.")] = 32,
+    embed_dim: Annotated[int, typer.Option(help="Numbers in an embedding.")] = 64,
     length: Annotated[int, typer.Option(help="Longest sequence, in tokens.")] = 96,
     steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 40_000,
     cooldown: Annotated[int, typer.Option(help="Last steps, over which the learning rate falls to zero.")] = 5_000,
+    bias_warmup: Annotated[
+        int, typer.Option(help="First steps, over which PLAID's analytic term grows to full.")
+    ] = 2_000,
     batch_tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 2048,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     threads: Annotated[int | None, typer.Option(help="CPU threads; 1 beside other work.")] = None,
@@ -73,6 +76,7 @@ def train(
         tokens_per_batch=batch_tokens,
         steps=steps,
         cooldown=cooldown,
+        bias_warmup=bias_warmup,
         seed=seed,
     )
     words = run_tokenizer(out, tokenizer, texts, vocab_size)

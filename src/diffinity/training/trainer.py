@@ -54,7 +54,7 @@ class TrainingSettings:
     dim: int = 192
     n_blocks: int = 6
     n_heads: int = 6
-    embed_dim: int = 32
+    embed_dim: int = 64
     lengths: tuple[int, ...] = (16, 32, 48, 64, 80, 96)
     tokens_per_batch: int = 2048
     steps: int = 20_000
@@ -62,6 +62,7 @@ class TrainingSettings:
     cooldown: int = 5_000
     muon_lr: float = 0.02
     adam_lr: float = 2e-3
+    bias_warmup: int = 2_000
     clip: float = 1.0
     ema: float = 0.999
     seed: int = 0
@@ -86,7 +87,9 @@ class TrainingSettings:
             torch.manual_seed(self.seed)
             if self.kind in ("plaid", "plaid-bound"):
                 shape = PlaidConfig(vocab_size, self.dim, self.n_blocks, self.n_heads, self.embed_dim)
-                return DiffusionTask(shape) if self.kind == "plaid" else BoundTask(shape)
+                if self.kind == "plaid":
+                    return DiffusionTask(shape, bias_warmup=self.bias_warmup)
+                return BoundTask(shape, self.bias_warmup)
             causal = self.kind == "autoregressive"
             network = Transformer(TransformerConfig(vocab_size, self.dim, self.n_blocks, self.n_heads, causal))
             return AutoregressiveTask(network, eos) if causal else MaskedTask(network)
