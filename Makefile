@@ -19,8 +19,8 @@ format: .venv/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/dev
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+bench: .venv/bench
+	@for script in $(filter-out %/__init__.py %/automata.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python -m $$(echo $${script%.py} | tr / .) || exit 1; done
 
 clean:
 	rm -rf .venv
@@ -28,6 +28,10 @@ clean:
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP) -e .
+	@touch $@
+
+.venv/bench: .venv/dev
+	$(PIP) -e '.[bench]'
 	@touch $@
 
 .venv/dev: .venv/core

@@ -35,6 +35,9 @@ class ConstraintSyntaxError(ConstraintError):
         self.position = position
         super().__init__(message if position is None else f"{message}\n{_excerpt(source, position)}")
 
+    def __reduce__(self) -> tuple[type[ConstraintSyntaxError], tuple[str, str, int | None]]:
+        return type(self), (self.reason, self.source, self.position)
+
 
 class UnsupportedConstraint(ConstraintError):
     """A constraint is well formed but asks for something that is not implemented; the message names it."""
@@ -51,11 +54,15 @@ class ConstraintTooLarge(ConstraintError):
         self.limit = limit
         self.allowed = allowed
         self.needed = needed
+        self.doing = doing
         super().__init__(
             f"{doing} needs {limit} of at least {needed:,}, and the limit is {allowed:,}. "
             f"Simplify the constraint, or raise the limit: "
             f"`with diffinity.limits.use_limits({limit}=...):`"
         )
+
+    def __reduce__(self) -> tuple[type[ConstraintTooLarge], tuple[str, float, float, str]]:
+        return type(self), (self.limit, self.allowed, self.needed, self.doing)
 
 
 def _excerpt(source: str, position: int, width: int = 72) -> str:

@@ -1,0 +1,141 @@
+"""Subset construction: a nondeterministic machine over any alphabet of labels to a deterministic table."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diffinity.constraints import kernels
+from diffinity.constraints.kernels import I32, I64, Bools
+from diffinity.constraints.minimise import CHUNK, Machine
+from diffinity.constraints.warm import kernels_ready
+from diffinity.limits import Budget
+
+T = TypeVar("T", bound=np.generic)
+DOING = "making the automaton deterministic"
+
+
+class Nfa(NamedTuple):
+    """States 0 … n_states-1; `source[i]` reads `label[i]` into `target[i]`, or `eps_source` nothing at all."""
+
+    n_states: int
+    source: I32
+    label: I32
+    target: I32
+    eps_source: I32
+    eps_target: I32
+
+
+def determinise(nfa: Nfa, start: int, accepting: Bools, n_labels: int, budget: Budget) -> Machine:
+    """The reachable subsets of the machine as a table, start state 0; neither trimmed nor minimal.
+
+    >>> from diffinity.limits import Limits
+    >>> ab = Nfa(2, *np.array([[0, 0, 1], [0, 0, 1], [0, 1, 1]], np.int32), *np.empty((2, 0), np.int32))
+    >>> determinise(ab, 0, np.array([False, True]), 2, Budget(Limits())).table.tolist()   # a+b*
+    [[1, -1], [1, 2], [-1, 2]]
+    """
+    n, m = nfa.n_states, nfa.source.shape[0]
+    budget.check("nfa_states", n, DOING)
+    budget.check("nfa_edges", m + nfa.eps_source.shape[0], DOING)
+    budget.check("memory_bytes", 32 * n + 28 * m + 16 * nfa.eps_source.shape[0], DOING)
+    kernels_ready(budget)
+    nfa, alive = _drop_dead_ends(nfa, accepting)
+    edge_first, order = kernels.group_by(nfa.source, n)
+    edge_class, edge_to = nfa.label[order], nfa.target[order]
+    eps_first, eps_order = kernels.group_by(nfa.eps_source, n)
+    eps_to = nfa.eps_target[eps_order]
+    important = alive & ((np.diff(edge_first) > 0) | accepting)
+    room = _Room(n, n_labels, budget)
+    mark, memo = np.zeros(n, np.int32), np.full(n, -1, np.int32)
+    stack, found = np.empty(n, np.int32), np.empty(n, np.int32)
+    sorted_to = np.empty(edge_to.shape[0], np.int32)
+    ctl = np.zeros(4, np.int64)
+    kernels.first_subset(
+        start, eps_first, eps_to, important, accepting, mark, stack, found, *room.interning(), ctl
+    )
+    while True:
+        why = kernels.subsets(
+            edge_first, edge_class, edge_to, eps_first, eps_to, important, accepting,
+            mark, stack, found, sorted_to, memo, *room.interning(), room.table, ctl, CHUNK,
+        )  # fmt: skip
+        if why == kernels.DONE:
+            break
+        budget.check_time(DOING)
+        if why == kernels.GROW_STATES:
+            room.grow_states(int(ctl[0]))
+        elif why == kernels.GROW_POOL:
+            room.grow_pool(int(ctl[3]))
+    n_subsets = int(ctl[0])
+    budget.check("dfa_states", n_subsets, DOING)  # the first arrays may be larger than a low limit
+    return Machine(room.table[:n_subsets].copy(), room.is_final[:n_subsets].copy())
+
+
+def _drop_dead_ends(nfa: Nfa, accepting: Bools) -> tuple[Nfa, Bools]:
+    """Leave out what cannot lead to acceptance: it would only make more subsets."""
+    alive = accepting.copy()
+    source = np.concatenate([nfa.source, nfa.eps_source])
+    target = np.concatenate([nfa.target, nfa.eps_target])
+    kernels.reach(*kernels.group_by(target, nfa.n_states), source, alive)
+    if alive.all():
+        return nfa, alive
+    keep, keep_eps = alive[nfa.target], alive[nfa.eps_target]
+    kept = Nfa(
+        nfa.n_states,
+        nfa.source[keep],
+        nfa.label[keep],
+        nfa.target[keep],
+        nfa.eps_source[keep_eps],
+        nfa.eps_target[keep_eps],
+    )
+    return kept, alive
+
+
+class _Room:
+    """The arrays that grow while subsets are found, within the budget."""
+
+    def __init__(self, n_nfa: int, n_labels: int, budget: Budget) -> None:
+        self.budget = budget
+        self.n_labels = n_labels
+        size = 256
+        self.pool: I32 = np.empty(n_nfa + 4 * size, np.int32)
+        self.first: I64 = np.zeros(size + 1, np.int64)
+        self.codes = np.zeros(size, np.uint64)
+        self.slots: I32 = np.full(4 * size, -1, np.int32)
+        self.is_final: Bools = np.zeros(size, np.bool_)
+        self.table: I32 = np.full((size, n_labels), -1, np.int32)
+
+    def interning(self) -> tuple[I32, I64, kernels.U64, I32, Bools]:
+        return self.pool, self.first, self.codes, self.slots, self.is_final
+
+    def grow_states(self, known: int) -> None:
+        limits = self.budget.limits
+        self.budget.check("dfa_states", known + 1, DOING)
+        self.budget.check("table_entries", (known + 1) * self.n_labels, DOING)
+        size = min(2 * known, limits.dfa_states, limits.table_entries // self.n_labels)
+        self._foresee(size, self.pool.shape[0])
+        self.first = _longer(self.first, size + 1)
+        self.codes = _longer(self.codes, size)
+        self.is_final = _longer(self.is_final, size)
+        table = np.full((size, self.n_labels), -1, np.int32)
+        table[:known] = self.table
+        self.table = table
+        self.slots = np.full(1 << (2 * size).bit_length(), -1, np.int32)
+        kernels.refill_slots(self.codes, known, self.slots)
+
+    def grow_pool(self, wanted: int) -> None:
+        size = wanted + wanted // 2
+        self._foresee(self.codes.shape[0], size)
+        self.pool = _longer(self.pool, size)
+
+    def _foresee(self, states: int, pool: int) -> None:
+        # An array and the smaller one that is copied into it are alive at once: 7 bytes for each int32.
+        needed = 7 * (states * (self.n_labels + 10) + pool)
+        self.budget.check("memory_bytes", needed, DOING)
+
+
+def _longer(array: NDArray[T], size: int) -> NDArray[T]:
+    longer = np.zeros(size, array.dtype)
+    longer[: array.shape[0]] = array
+    return longer

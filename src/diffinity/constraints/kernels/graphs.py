@@ -1,0 +1,117 @@
+"""Loops over graphs: grouping edges, reachability, breadth-first numbering, byte ranges to classes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from diffinity.constraints.kernels.arrays import I32, I64, Bools
+
+
+@njit(nogil=True, cache=True)
+def mix(x: int | np.int64) -> np.uint64:
+    """A 64-bit finaliser: nearby numbers get unrelated hashes."""
+    z = np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@njit(nogil=True, cache=True)
+def group_by(key: I32, n: int) -> tuple[I64, I32]:
+    """Counting sort: the indices of `key` in order of key, and where each of the n keys begins."""
+    first = np.zeros(n + 1, np.int64)
+    for k in key:
+        first[k + 1] += 1
+    for k in range(n):
+        first[k + 1] += first[k]
+    place = first[:-1].copy()
+    order = np.empty(key.shape[0], np.int32)
+    for i in range(key.shape[0]):
+        order[place[key[i]]] = i
+        place[key[i]] += 1
+    return first, order
+
+
+@njit(nogil=True, cache=True)
+def reach(first: I64, order: I32, other: I32, seen: Bools) -> None:
+    """Mark all that can be reached from what is marked in `seen`, over edges grouped by `first` and `order`."""
+    n = seen.shape[0]
+    stack = np.empty(n, np.int32)
+    top = 0
+    for s in range(n):
+        if seen[s]:
+            stack[top] = s
+            top += 1
+    while top > 0:
+        top -= 1
+        s = stack[top]
+        for i in range(first[s], first[s + 1]):
+            t = other[order[i]]
+            if not seen[t]:
+                seen[t] = True
+                stack[top] = t
+                top += 1
+
+
+@njit(nogil=True, cache=True)
+def breadth_first(table: I32, start: int) -> I32:
+    """The states in breadth-first order of their classes, from `start`; all must be reachable."""
+    n, n_classes = table.shape
+    rank = np.full(n, -1, np.int32)
+    order = np.empty(n, np.int32)
+    order[0] = start
+    rank[start] = 0
+    known = 1
+    done = 0
+    while done < known:
+        s = order[done]
+        done += 1
+        for c in range(n_classes):
+            t = table[s, c]
+            if t >= 0 and rank[t] < 0:
+                rank[t] = known
+                order[known] = t
+                known += 1
+    return order
+
+
+@njit(nogil=True, cache=True)
+def count_class_edges(source: I32, low: I32, high: I32, byte_class: I32) -> int:
+    """How many (state, class, state) edges the byte ranges make."""
+    n_classes = byte_class.max() + 1
+    last = np.full(n_classes, -1, np.int64)
+    total = 0
+    for e in range(source.shape[0]):
+        for b in range(low[e], high[e] + 1):
+            c = byte_class[b]
+            if last[c] != e:
+                last[c] = e
+                total += 1
+    return total
+
+
+@njit(nogil=True, cache=True)
+def expand_class_edges(
+    source: I32,
+    low: I32,
+    high: I32,
+    target: I32,
+    byte_class: I32,
+    out_source: I32,
+    out_class: I32,
+    out_target: I32,
+) -> None:
+    """Write each byte range as one edge per class that it holds."""
+    n_classes = byte_class.max() + 1
+    last = np.full(n_classes, -1, np.int64)
+    total = 0
+    for e in range(source.shape[0]):
+        for b in range(low[e], high[e] + 1):
+            c = byte_class[b]
+            if last[c] != e:
+                last[c] = e
+                out_source[total] = source[e]
+                out_class[total] = c
+                out_target[total] = target[e]
+                total += 1

@@ -1,0 +1,144 @@
+"""From a list of transitions to the one trimmed, minimal, canonically numbered table of its language."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from diffinity.constraints import kernels
+from diffinity.constraints.kernels import I32, I64, Bools
+from diffinity.constraints.warm import kernels_ready
+from diffinity.limits import Budget
+
+CHUNK = 4_000_000  # kernel steps between two looks at the clock: about 20 ms
+
+
+class Edges(NamedTuple):
+    """A deterministic machine as transitions: `tail[i]` reads `label[i]` into `head[i]`."""
+
+    tail: I32
+    label: I32
+    head: I32
+
+
+class Machine(NamedTuple):
+    """A deterministic table over labels: start state 0, -1 for no transition."""
+
+    table: I32  # (states, labels)
+    accepting: Bools
+
+
+def edges_of(table: I32) -> Edges:
+    """The transitions of a table, in row order.
+
+    >>> edges_of(np.array([[1, -1], [-1, 0]], np.int32)).head.tolist()
+    [1, 0]
+    """
+    tail, label = np.nonzero(table >= 0)
+    return Edges(tail.astype(np.int32), label.astype(np.int32), table[tail, label])
+
+
+def minimise(edges: Edges, accepting: Bools, start: int, n_labels: int, budget: Budget) -> Machine:
+    """Trim, merge equivalent states, and number the rest breadth first over the labels.
+
+    The empty language comes back as one state that does not accept.
+
+    >>> from diffinity.limits import Limits
+    >>> twice = Edges(*np.array([[0, 0], [0, 1], [1, 2]], np.int32))   # a|b with two final states
+    >>> minimise(twice, np.array([False, True, True]), 0, 2, Budget(Limits())).table.tolist()
+    [[1, 1], [-1, -1]]
+    """
+    n, m = accepting.shape[0], edges.tail.shape[0]
+    # Six int32 arrays per transition here, four per state, and the sorted copies.
+    budget.check("memory_bytes", 44 * m + 48 * n, "minimising the automaton")
+    budget.check_time("minimising the automaton")
+    kernels_ready(budget)
+    useful = _useful(edges, accepting, start)
+    if not useful[start]:
+        return Machine(np.full((1, n_labels), -1, np.int32), np.zeros(1, np.bool_))
+    number = np.cumsum(useful, dtype=np.int32) - 1
+    number = number.astype(np.int32)
+    kept = useful[edges.tail] & useful[edges.head]
+    edges = Edges(number[edges.tail[kept]], edges.label[kept], number[edges.head[kept]])
+    accepting = accepting[useful]
+    block = _blocks(edges, accepting, n_labels, budget)
+    n_blocks = int(block.max()) + 1
+    budget.check("table_entries", n_blocks * n_labels, "the minimal automaton")
+    table = np.full((n_blocks, n_labels), -1, np.int32)
+    table[block[edges.tail], edges.label] = block[edges.head]
+    final = np.zeros(n_blocks, np.bool_)
+    final[block] = accepting
+    return renumber(Machine(table, final), int(block[number[start]]))
+
+
+def renumber(machine: Machine, start: int) -> Machine:
+    """Number the states breadth first from `start`, over the labels in their order."""
+    order = kernels.breadth_first(machine.table, start)
+    rank = np.empty(order.shape[0] + 1, np.int32)
+    rank[order] = np.arange(order.shape[0], dtype=np.int32)
+    rank[-1] = -1
+    return Machine(np.ascontiguousarray(rank[machine.table[order]]), machine.accepting[order])
+
+
+def _useful(edges: Edges, accepting: Bools, start: int) -> Bools:
+    """The states on some path from `start` to acceptance."""
+    n = accepting.shape[0]
+    forward = np.zeros(n, np.bool_)
+    forward[start] = True
+    kernels.reach(*kernels.group_by(edges.tail, n), edges.head, forward)
+    backward = accepting.copy()
+    kernels.reach(*kernels.group_by(edges.head, n), edges.tail, backward)
+    return forward & backward
+
+
+def _blocks(edges: Edges, accepting: Bools, n_labels: int, budget: Budget) -> I32:
+    """The equivalence class of each state; every state must be useful."""
+    n, m = accepting.shape[0], edges.tail.shape[0]
+    final = int(accepting.sum())
+    block = _partition(np.argsort(~accepting, kind="stable").astype(np.int32), [0, final, n])
+    by_label, order = kernels.group_by(edges.label, n_labels)
+    cord = _partition(order, by_label.tolist())
+    n_blocks = 2 if 0 < final < n else 1
+    in_first, in_order = kernels.group_by(edges.head, n)
+    # Blocks start at 1: splitting by all but one of the first blocks is enough.
+    ctl = np.array([n_blocks, len({*by_label.tolist()}) - 1, 1, 0], np.int64)
+    if m == 0:
+        return np.zeros(n, np.int32)
+    while kernels.refine(edges.tail, in_first, in_order, block, cord, ctl, CHUNK) == kernels.TICK:
+        budget.check_time("minimising the automaton")
+    return block[2]
+
+
+def _partition(element: I32, bounds: list[int]) -> tuple[I32, I32, I32, I32, I32, I32, I32]:
+    """The arrays of a refinable partition whose sets are element[bounds[i]:bounds[i+1]], empty ones left out."""
+    n = element.shape[0]
+    location = np.empty(n, np.int32)
+    location[element] = np.arange(n, dtype=np.int32)
+    set_of = np.zeros(n, np.int32)
+    first, past = np.zeros(n + 1, np.int32), np.zeros(n + 1, np.int32)
+    k = 0
+    for low, high in pairwise(bounds):
+        if high > low:
+            first[k], past[k] = low, high
+            set_of[element[low:high]] = k
+            k += 1
+    return element.copy(), location, set_of, first, past, np.zeros(n + 1, np.int32), np.zeros(n + 1, np.int32)
+
+
+def join_classes(table: I32, byte_class: I64 | I32) -> tuple[I32, I32]:
+    """Give bytes with equal columns one class, numbered by first byte; the new classes and the new table.
+
+    >>> classes, table = join_classes(np.array([[0, -1, 0]], np.int32), np.arange(256) % 3)
+    >>> classes[:4].tolist(), table.tolist()
+    ([0, 1, 0, 0], [[0, -1]])
+    """
+    columns = np.ascontiguousarray(table.T)
+    by_content: dict[bytes, int] = {}
+    alias = np.array([by_content.setdefault(column.tobytes(), i) for i, column in enumerate(columns)])
+    used, first_byte = np.unique(alias[byte_class], return_index=True)
+    used = used[np.argsort(first_byte)]
+    rank = np.zeros(len(alias), np.int32)
+    rank[used] = np.arange(len(used), dtype=np.int32)
+    return rank[alias[byte_class]], np.ascontiguousarray(columns[used].T)

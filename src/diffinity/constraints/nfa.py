@@ -1,0 +1,178 @@
+"""A mutable builder of nondeterministic byte machines: compose cheaply, then make deterministic once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diffinity.constraints import kernels
+from diffinity.constraints.determinise import Nfa, determinise
+from diffinity.constraints.kernels import I32
+from diffinity.constraints.minimise import edges_of, join_classes, minimise, renumber
+from diffinity.constraints.warm import kernels_ready
+from diffinity.errors import InvalidArgument
+from diffinity.limits import Budget, Limits, compiling
+
+if TYPE_CHECKING:
+    from diffinity.constraints.dfa import ByteDFA
+
+
+class NfaBuilder:
+    """States and edges of one machine under construction.
+
+    >>> nfa = NfaBuilder()
+    >>> start, end = nfa.state(), nfa.state()
+    >>> nfa.literal(b"ab", start, end)
+    >>> nfa.edge(end, ord("0"), ord("9"), end)
+    >>> nfa.build(start, [end]).accepts(b"ab07")
+    True
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._limits = limits
+        self._n_states = 0
+        self._edges: list[tuple[int, int, int, int]] = []
+        self._epsilons: list[tuple[int, int]] = []
+        # Embedded machines arrive as arrays (4, edges) and (2, epsilons) and are never taken apart.
+        self._edge_arrays: list[I32] = []
+        self._epsilon_arrays: list[I32] = []
+
+    @property
+    def n_states(self) -> int:
+        """How many states there are by now."""
+        return self._n_states
+
+    def state(self) -> int:
+        """A new state's number."""
+        return self.states(1)
+
+    def states(self, count: int) -> int:
+        """The first number of `count` new states; checked against `nfa_states` before they are used."""
+        first = self._n_states
+        self._n_states += count
+        # A thousand states between checks: this is called once per character.
+        if count > 1000 or self._n_states % 1024 < count:
+            with compiling(self._limits) as budget:
+                budget.check("nfa_states", self._n_states, "composing the automaton")
+                budget.check_time("composing the automaton")
+        return first
+
+    def edge(self, source: int, low: int, high: int, target: int) -> None:
+        """Read one byte from `low` to `high` (both included) between two states."""
+        if not 0 <= low <= high <= 255:
+            raise InvalidArgument(f"a byte range must lie within 0 to 255, not {low} to {high}")
+        self._edges.append((source, low, high, target))
+
+    def epsilon(self, source: int, target: int) -> None:
+        """Go from one state to another without reading."""
+        self._epsilons.append((source, target))
+
+    def epsilons(self, sources: I32, targets: I32) -> None:
+        """Many empty moves at once, from sources[i] to targets[i]."""
+        self._epsilon_arrays.append(np.stack([sources, targets]).astype(np.int32))
+
+    def literal(self, data: bytes, entry: int, exit: int) -> None:  # noqa: A002 (entry and exit are a pair)
+        """Read exactly `data` between two states."""
+        if not data:
+            self.epsilon(entry, exit)
+            return
+        between = self.states(len(data) - 1) if len(data) > 1 else exit
+        path = [entry, *range(between, between + len(data) - 1), exit]
+        self._edges.extend((path[i], byte, byte, path[i + 1]) for i, byte in enumerate(data))
+
+    def embed(self, dfa: ByteDFA, entry: int, exit: int) -> None:  # noqa: A002
+        """Read any string of `dfa` between two states, by copying its states."""
+        source, low, high, target = dfa.byte_ranges
+        first = self.states(dfa.n_states)
+        self._edge_arrays.append(np.stack([source + first, low, high, target + first]).astype(np.int32))
+        final = np.flatnonzero(dfa.accepting).astype(np.int32) + np.int32(first)
+        self._epsilon_arrays.append(np.stack([final, np.full_like(final, exit)]))
+        self.epsilon(entry, first)
+
+    def embed_row(self, dfa: ByteDFA, entry: int, count: int) -> range:
+        """Copy `dfa` `count` times in a row behind `entry`; the states after the first, second, … copy."""
+        source, low, high, target = dfa.byte_ranges
+        size = dfa.n_states
+        ends = range(first := self.states(count), first + count)
+        first = self.states(count * size)
+        shift = (first + size * np.arange(count, dtype=np.int32))[:, None].astype(np.int32)
+        copies = [(source + shift).ravel(), np.tile(low, count), np.tile(high, count), (target + shift).ravel()]
+        self._edge_arrays.append(np.stack(copies))
+        final = (np.flatnonzero(dfa.accepting).astype(np.int32) + shift).ravel()
+        after = np.repeat(np.array(ends, np.int32), int(dfa.accepting.sum()))
+        entries = np.array([entry, *ends][:count], np.int32)
+        self._epsilon_arrays += [np.stack([final, after]), np.stack([entries, shift.ravel()])]
+        return ends
+
+    def build(self, start: int, accepting: Iterable[int], limits: Limits | None = None) -> ByteDFA:
+        """The minimal machine that accepts what leads from `start` to any of `accepting`."""
+        with compiling(limits or self._limits) as budget:
+            return self._build(start, accepting, budget)
+
+    def _build(self, start: int, accepting: Iterable[int], budget: Budget) -> ByteDFA:
+        budget.check("nfa_states", self._n_states, "composing the automaton")
+        kernels_ready(budget)
+        source, low, high, target = _joined(self._edge_arrays, self._edges, 4)
+        eps_source, eps_target = _joined(self._epsilon_arrays, self._epsilons, 2)
+        byte_class = _byte_classes(source, low, high, target)
+        n_classes = int(byte_class.max()) + 1
+        n_edges = kernels.count_class_edges(source, low, high, byte_class)
+        budget.check("nfa_edges", n_edges, "composing the automaton")
+        by_class = np.empty((3, n_edges), np.int32)
+        kernels.expand_class_edges(source, low, high, target, byte_class, by_class[0], by_class[1], by_class[2])
+        nfa = Nfa(self._n_states, by_class[0], by_class[1], by_class[2], eps_source, eps_target)
+        final = np.zeros(self._n_states, np.bool_)
+        final[list(accepting)] = True
+        machine = determinise(nfa, start, final, n_classes, budget)
+        return machine_to_dfa(edges_of(machine.table), machine.accepting, 0, byte_class, budget)
+
+
+def machine_to_dfa(
+    edges: tuple[I32, I32, I32], accepting: NDArray[np.bool_], start: int, byte_class: I32, budget: Budget
+) -> ByteDFA:
+    """The `ByteDFA` of a deterministic machine whose labels are the classes in `byte_class`."""
+    from diffinity.constraints.dfa import ByteDFA
+    from diffinity.constraints.minimise import Edges
+
+    small = minimise(Edges(*edges), accepting, start, int(byte_class.max()) + 1, budget)
+    classes, table = join_classes(small.table, byte_class)
+    table, final = renumber(small._replace(table=table), 0)
+    return ByteDFA(classes.astype(np.uint8), table, final)
+
+
+def _joined(
+    arrays: list[I32],
+    rows: list[tuple[int, ...]] | list[tuple[int, int]] | list[tuple[int, int, int, int]],
+    width: int,
+) -> list[I32]:
+    """All edges as `width` contiguous columns."""
+    own = np.array(rows, np.int32).reshape(-1, width).T
+    return [np.ascontiguousarray(column) for column in np.concatenate([own, *arrays], axis=1)]
+
+
+def _byte_classes(source: I32, low: I32, high: I32, target: I32) -> I32:
+    """The class of each byte: bytes that the same edges read are one class, numbered by first byte.
+
+    The set of edges that read a byte is compared by two 64-bit sums of pseudo-random numbers, one per edge.
+    """
+    pair = (source.astype(np.uint64) << np.uint64(32)) | target.astype(np.uint64)
+    signature = np.zeros((2, 257), np.uint64)
+    for row, seed in zip(signature, (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03), strict=True):
+        code = _scrambled(pair, np.uint64(seed))
+        np.add.at(row, low, code)
+        np.subtract.at(row, high.astype(np.int64) + 1, code)
+    totals = np.cumsum(signature, axis=1, dtype=np.uint64)[:, :256]
+    known: dict[tuple[int, int], int] = {}
+    pairs = zip(totals[0].tolist(), totals[1].tolist(), strict=True)
+    return np.array([known.setdefault(pair, len(known)) for pair in pairs], np.int32)
+
+
+def _scrambled(x: NDArray[np.uint64], seed: np.uint64) -> NDArray[np.uint64]:
+    z = x * seed + seed
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    result: NDArray[np.uint64] = z ^ (z >> np.uint64(31))
+    return result

@@ -1,0 +1,312 @@
+"""Regular expressions to automata: tree, machine over character classes, minimal table, bytes of UTF-8."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from itertools import pairwise
+
+import numpy as np
+
+from diffinity.constraints.anchors import Side, split_by_gaps
+from diffinity.constraints.codepoints import LAST, Alphabet, CodeSet, partition
+from diffinity.constraints.determinise import Nfa, determinise
+from diffinity.constraints.dfa import ByteDFA
+from diffinity.constraints.kernels import I32, Bools
+from diffinity.constraints.minimise import Machine, edges_of, minimise
+from diffinity.constraints.nfa import NfaBuilder
+from diffinity.constraints.regex_syntax import (
+    ANCHORS,
+    NEWLINE,
+    At,
+    Chars,
+    Either,
+    Loop,
+    Node,
+    Sequence,
+    has_anchors,
+    parse,
+    word_codes,
+)
+from diffinity.constraints.utf8 import to_bytes
+from diffinity.limits import Budget, Limits, compiling
+
+DOING = "this pattern"
+MANY = 256  # character classes beyond which most of a table over them would be empty
+ONE_CHARACTER = Machine(np.array([[1], [-1]], np.int32), np.array([False, True]))
+SMALL = 64  # states up to which copying one by one is faster than as arrays
+PLACE_OF_ANCHOR = {kind: k for k, kind in enumerate(ANCHORS)}
+
+
+def compile_regex(pattern: str, flags: int = 0, limits: Limits | None = None) -> ByteDFA:
+    """The automaton of all texts that `re.fullmatch(pattern, text, flags)` matches, in UTF-8.
+
+    >>> compile_regex(r"[a-c]+|\\d").accepts("٣".encode())
+    True
+    """
+    with compiling(limits) as budget:
+        return compile_tree(parse(pattern, flags), budget)
+
+
+def compile_tree(tree: Node, budget: Budget) -> ByteDFA:
+    """The automaton of a parsed pattern."""
+    tree = _without_outer_anchors(_simplified(tree), True, True)
+    budget.check("nfa_states", _size(tree), DOING)
+    machine = _Machine(budget)
+    start, end = machine.states(2), 1
+    machine.add(tree, start, end)
+    sets = machine.sets.listed()
+    if anchored := has_anchors(tree):
+        sets += [NEWLINE, word_codes(True), word_codes(False)]
+    alphabet, members = partition(sets)
+    nfa, anchors = machine.finish(members)
+    accepting = np.zeros(nfa.n_states, np.bool_)
+    accepting[end] = True
+    if anchored:
+        newline, ascii_word, word = ({*m.tolist()} for m in members[-3:])
+        sides = [
+            Side(word=c in word, ascii_word=c in ascii_word, newline=c in newline)
+            for c in range(alphabet.n_labels)
+        ]
+        nfa, start, accepting = split_by_gaps(nfa, anchors, start, end, sides, budget)
+    if alphabet.n_labels > MANY:
+        return _through_bytes(nfa, start, accepting, alphabet, budget)
+    n_labels = max(alphabet.n_labels, 1)
+    table = determinise(nfa, start, accepting, n_labels, budget)
+    small = minimise(edges_of(table.table), table.accepting, 0, n_labels, budget)
+    return to_bytes(small, alphabet, budget)
+
+
+def _through_bytes(nfa: Nfa, start: int, accepting: Bools, alphabet: Alphabet, budget: Budget) -> ByteDFA:
+    """The same machine with each set of characters written out in UTF-8 first, then made deterministic.
+
+    For patterns that tell very many characters apart (thousands of Chinese words), where a table over all those
+    classes would be mostly empty.
+    """
+    widths = np.diff(np.append(alphabet.starts, LAST + 1))
+    held = alphabet.label >= 0
+    sizes = np.bincount(alphabet.label[held], widths[held], alphabet.n_labels)
+    first = np.zeros(alphabet.n_labels, np.int64)
+    first[alphabet.label[held]] = alphabet.starts[held]
+    order = np.lexsort((nfa.label, nfa.target, nfa.source))
+    source, label, target = nfa.source[order], nfa.label[order], nfa.target[order]
+    begins = np.flatnonzero(np.diff(source, prepend=-1) | np.diff(target, prepend=-1))
+    builder = NfaBuilder()
+    builder.states(nfa.n_states)
+    builder.epsilons(nfa.eps_source, nfa.eps_target)
+    sets: dict[bytes, ByteDFA] = {}
+    for low, high in pairwise([*begins.tolist(), order.shape[0]]):
+        between = label[low:high]
+        if high == low + 1 and sizes[between[0]] == 1:
+            builder.literal(chr(int(first[between[0]])).encode(), int(source[low]), int(target[low]))
+            continue
+        key = between.tobytes()
+        if key not in sets:
+            of_set = np.where(np.isin(alphabet.label, between), 0, -1).astype(np.int32)
+            sets[key] = to_bytes(ONE_CHARACTER, Alphabet(alphabet.starts, of_set, 1), budget)
+            budget.check_time(DOING)
+        builder.embed(sets[key], int(source[low]), int(target[low]))
+    return builder.build(start, np.flatnonzero(accepting).tolist())
+
+
+class _Sets:
+    """The different sets of characters of a pattern, numbered.
+
+    Found by identity first: to hash `\\w`, seven hundred ranges, once for each use would take seconds.
+    """
+
+    def __init__(self) -> None:
+        self._by_content: dict[CodeSet, int] = {}
+        self._by_identity: dict[int, int] = {}  # the tree keeps the sets alive, so that ids stay theirs
+
+    def number(self, codes: CodeSet) -> int:
+        known = self._by_identity.get(id(codes))
+        if known is None:
+            known = self._by_content.setdefault(codes, len(self._by_content))
+            self._by_identity[id(codes)] = known
+        return known
+
+    def listed(self) -> list[CodeSet]:
+        return list(self._by_content)
+
+
+class _Machine:
+    """A nondeterministic machine over sets of characters, put together node by node."""
+
+    def __init__(self, budget: Budget, sets: _Sets | None = None) -> None:
+        self._budget = budget
+        self.sets = _Sets() if sets is None else sets
+        self._n_states = 0
+        self._edges: list[tuple[int, int, int]] = []  # (source, set, target)
+        self._eps: list[tuple[int, int]] = []
+        self._anchors: list[tuple[int, int, int]] = []  # (source, place in ANCHORS, target)
+        # Copied parts come as whole arrays.
+        self._edge_arrays: list[I32] = []
+        self._eps_arrays: list[I32] = []
+        self._anchor_arrays: list[I32] = []
+
+    def states(self, count: int = 1) -> int:
+        first = self._n_states
+        self._n_states += count
+        return first
+
+    def add(self, node: Node, entry: int, exit: int) -> None:  # noqa: A002 (entry and exit are a pair)
+        """Make the texts of `node` lead from `entry` to `exit`."""
+        match node:
+            case Chars(codes):
+                self._edges.append((entry, self.sets.number(codes), exit))
+            case Sequence(items):
+                for item in items[:-1]:
+                    after = self.states()
+                    self.add(item, entry, after)
+                    entry = after
+                if items:
+                    self.add(items[-1], entry, exit)
+                else:
+                    self._eps.append((entry, exit))
+            case Either(items):
+                for item in items:
+                    self.add(item, entry, exit)
+            case Loop(item, low, high):
+                self._loop(item, low, high, entry, exit)
+            case At(kind):
+                self._anchors.append((entry, PLACE_OF_ANCHOR[kind], exit))
+
+    def _loop(self, item: Node, low: int, high: int | None, entry: int, exit: int) -> None:  # noqa: A002
+        if high is None:
+            again = self.states()
+            self._chain(item, low, entry, again)
+            self.add(item, again, again)
+            self._eps.append((again, exit))
+            return
+        # A loop of its own entry, so that what else leaves `entry` cannot leave from the middle.
+        first = self.states()
+        self._eps.append((entry, first))
+        if low == 0:
+            self._eps.append((first, exit))
+        self._chain(item, high, first, None, low, exit)
+
+    def _chain(
+        self,
+        item: Node,
+        count: int,
+        entry: int,
+        last: int | None,
+        low: int = 0,
+        exit: int = 0,  # noqa: A002
+    ) -> None:
+        """`count` copies in a row from `entry`, to `last`, or each from the low-th on to `exit`."""
+        if count == 0:
+            if last is not None:
+                self._eps.append((entry, last))
+            return
+        if count <= 8 and count * _size(item) <= SMALL:
+            for k in range(1, count + 1):
+                after = last if last is not None and k == count else self.states()
+                self.add(item, entry, after)
+                if last is None and k >= low:
+                    self._eps.append((after, exit))
+                entry = after
+            return
+        part = _Machine(self._budget, self.sets)
+        part.states(2)
+        part.add(item, 0, 1)
+        edges, eps, anchors = part.columns()
+        # Copy k lies at first + k·n; its exit is the next one's entry.
+        n = part._n_states
+        first = self.states(count * n)
+        shift = (first + n * np.arange(count, dtype=np.int32))[:, None].astype(np.int32)
+        for own, copied in ((self._edge_arrays, edges), (self._anchor_arrays, anchors)):
+            own.append(
+                np.stack([(copied[0] + shift).ravel(), np.tile(copied[1], count), (copied[2] + shift).ravel()])
+            )
+        self._eps_arrays.append(np.stack([(eps[0] + shift).ravel(), (eps[1] + shift).ravel()]))
+        self._eps.append((entry, first))
+        exits = shift.ravel() + np.int32(1)
+        self._eps_arrays.append(np.stack([exits[:-1], shift.ravel()[1:]]))
+        ends = exits[-1:] if last is not None else exits[max(low - 1, 0) :]
+        self._eps_arrays.append(np.stack([ends, np.full_like(ends, exit if last is None else last)]))
+        self._budget.check_time(DOING)
+
+    def columns(self) -> tuple[I32, I32, I32]:
+        """All edges (3, edges), empty moves (2, moves) and anchors (3, anchors)."""
+        return (
+            _columns(self._edges, self._edge_arrays, 3),
+            _columns(self._eps, self._eps_arrays, 2),
+            _columns(self._anchors, self._anchor_arrays, 3),
+        )
+
+    def finish(self, members: list[I32]) -> tuple[Nfa, I32]:
+        """The machine over classes, one edge per class of each set; and its anchors."""
+        (source, which, target), (eps_source, eps_target), anchors = self.columns()
+        sizes = np.array([len(m) for m in members], np.int64)
+        width = sizes[which] if which.size else np.zeros(0, np.int64)
+        self._budget.check("nfa_edges", int(width.sum()), DOING)
+        flat = np.concatenate([np.empty(0, np.int32), *members])
+        begin = np.cumsum(sizes) - sizes
+        offset = np.arange(int(width.sum())) - np.repeat(np.cumsum(width) - width, width)
+        label = flat[np.repeat(begin[which], width) + offset] if which.size else np.empty(0, np.int32)
+        columns = (np.repeat(source, width), label, np.repeat(target, width), eps_source, eps_target)
+        return Nfa(self._n_states, *(np.ascontiguousarray(c, np.int32) for c in columns)), anchors
+
+
+def _columns(rows: Sized, arrays: list[I32], width: int) -> I32:
+    own = np.array(rows, np.int32).reshape(-1, width).T
+    return np.concatenate([own, *arrays], axis=1).astype(np.int32)
+
+
+def _simplified(node: Node) -> Node:
+    """The tree with loops of loops joined where the counts are without gaps: `(a?){9}` is `a{0,9}`."""
+    match node:
+        case Sequence(items):
+            return Sequence(tuple(map(_simplified, items)))
+        case Either(items):
+            return Either(tuple(map(_simplified, items)))
+        case Loop(item, low, high):
+            inner = _simplified(item)
+            if high == 0:
+                return Sequence(())
+            if isinstance(inner, Sequence) and len(inner.items) == 1:
+                inner = inner.items[0]
+            if isinstance(inner, Loop) and inner.low <= 1:
+                most = None if high is None or inner.high is None else high * inner.high
+                return Loop(inner.item, inner.low * low, most)
+            return inner if (low, high) == (1, 1) else Loop(inner, low, high)
+    return node
+
+
+def _without_outer_anchors(node: Node, first: bool, last: bool) -> Node:
+    """Drop `^` at the very start and `$` at the very end, where a full match makes them true anyway.
+
+    They are in most hand-written patterns, and every anchor left costs copies of all states.
+    """
+    match node:
+        case At("start" | "line_start") if first:
+            return Sequence(())
+        case At("end" | "line_end" | "text_end") if last:
+            return Sequence(())
+        case Either(items):
+            return Either(tuple(_without_outer_anchors(item, first, last) for item in items))
+        case Sequence(items) if items:
+            inner = list(items)
+            # Anchors may stand one behind the other: `^\b`, `$\Z`.
+            for i in range(len(inner)):
+                inner[i] = _without_outer_anchors(inner[i], first, last and i == len(inner) - 1)
+                if inner[i] != Sequence(()):
+                    break
+            for i in reversed(range(len(inner))):
+                inner[i] = _without_outer_anchors(inner[i], first and i == 0, last)
+                if inner[i] != Sequence(()):
+                    break
+            return Sequence(tuple(inner))
+    return node
+
+
+def _size(node: Node) -> int:
+    """How many states the machine of `node` will have, before any is made."""
+    match node:
+        case Sequence(items) | Either(items):
+            return len(items) + sum(map(_size, items))
+        case Loop(item, low, high):
+            inner = _size(item) + 2
+            return 2 + inner * (low + 1 if high is None else high)
+    return 1

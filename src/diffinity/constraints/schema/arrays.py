@@ -1,0 +1,234 @@
+"""Arrays: an automaton over items, with as much counting as the schemas at hand ask for.
+
+As for objects the machine is first laid out over whole items: a state is the place of the next item (as far as
+places differ), how many items each `contains` has found, which schemas that must fail have not failed yet and,
+under `uniqueItems`, which values have come already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+
+import numpy as np
+
+from diffinity.constraints.dfa import ByteDFA
+from diffinity.constraints.nfa import NfaBuilder
+from diffinity.constraints.schema.keywords import ArrayPart, Contains
+from diffinity.constraints.schema.literals import Literal
+from diffinity.constraints.schema.spelling import spelling
+from diffinity.constraints.schema.values import Values
+
+MAX_UNIQUE_VALUES = 12
+
+
+@dataclass(frozen=True)
+class _State:
+    """Where the machine is between two items."""
+
+    place: int = 0
+    found: tuple[int, ...] = ()  # items counted by each `contains`
+    undecided: frozenset[int] = frozenset()  # schemas that must fail and have not yet
+    used: frozenset[bytes] = frozenset()  # values that must not come again
+
+
+@dataclass(frozen=True)
+class _Tally:
+    """One `contains` being counted; `exactly` if an uncounted item must be known not to satisfy it."""
+
+    contains: Contains
+    exactly: bool
+    failing: int | None  # the schema that must fail, if it belongs to one
+
+    @property
+    def enough(self) -> int:
+        """From this many on, more do not matter."""
+        most = self.contains.at_most
+        return max(self.contains.at_least, 0 if most is None else most + 1)
+
+    def options(self, found: int) -> list[tuple[Literal | None, int]]:
+        """What the next item may be: a literal that it satisfies, and the count after it."""
+        wanted = Literal(self.contains.node)
+        if not self.exactly:
+            return [(None, found)] if found >= self.enough else [(None, found), (wanted, found + 1)]
+        if self.failing is None and found + 1 > (self.contains.at_most or 0) and self.contains.at_most is not None:
+            return [(wanted.negated(), found)]
+        return [(wanted.negated(), found), (wanted, min(found + 1, self.enough))]
+
+    def satisfied(self, found: int) -> bool:
+        """Whether so many are within the limits."""
+        most = self.contains.at_most
+        return found >= self.contains.at_least and (most is None or found <= most)
+
+
+class ArrayBuilder:
+    """Builds the automaton of the arrays that satisfy `holding` and none of `failing`."""
+
+    def __init__(self, values: Values, holding: Sequence[ArrayPart], failing: Sequence[ArrayPart]) -> None:
+        self.values = values
+        self.holding = holding
+        self.failing = failing
+        self.least = max((part.min_items for part in holding), default=0)
+        most = [part.max_items for part in holding if part.max_items is not None]
+        self.most = self._feasible_length(min(most) if most else None)
+        self.tallies = [
+            *(_Tally(p.contains, p.contains.at_most is not None, None) for p in holding if p.contains is not None),
+            *(_Tally(p.contains, True, j) for j, p in enumerate(failing) if p.contains is not None),
+        ]
+        self.last_place = self._last_place()
+        self.unique = any(part.unique for part in holding) and not self._always_unique()
+
+    def build(self) -> ByteDFA:
+        """The automaton, empty if there is no such array."""
+        if self.most is not None and self.least > self.most:
+            return ByteDFA.empty()
+        return self._emit(_State(found=(0,) * len(self.tallies), undecided=frozenset(range(len(self.failing)))))
+
+    def _base(self, place: int) -> tuple[Literal, ...]:
+        nodes = (part.at(place) for part in self.holding)
+        return tuple(dict.fromkeys(Literal(node) for node in nodes if node is not None))
+
+    def _feasible_length(self, most: int | None) -> int | None:
+        """The greatest number of items that the schemas of the single places leave possible."""
+        tuple_length = max((len(part.prefix) for part in self.holding), default=0)
+        for place in range(tuple_length + 1):
+            if most is not None and place >= most:
+                return most
+            if self.values.below(self._base(place)).is_empty:
+                return place
+        return most
+
+    def _last_place(self) -> int:
+        """From this place on all places are alike."""
+        places = [self.least, self.most or 0]
+        places += [len(part.prefix) for part in (*self.holding, *self.failing)]
+        for part in self.failing:
+            places += [part.min_items, 0 if part.max_items is None else part.max_items + 1]
+        self.values.limit_states(max(places) * 8, "counting items")
+        self.values.limit_states(2 ** min(len(self.failing), 40), "telling alternatives apart")
+        return max(places)
+
+    def _always_unique(self) -> bool:
+        """Whether no two items can be equal anyhow."""
+        if self.most is None or self.most > 8:
+            return self.most is not None and self.most <= 1
+        written_out = self.values.assembly.written_out
+        items = [written_out(self.values.below(self._base(place))) for place in range(self.most)]
+        return all(a.intersection(b).is_empty for a, b in combinations(items, 2))
+
+    # ---- items
+
+    def _items(self, state: _State) -> Iterator[tuple[ByteDFA, _State]]:
+        """The values that may come next, each with the state after it."""
+        if self.most is not None and state.place >= self.most:
+            return
+        base = self._base(state.place)
+        wishes = [self._wishes(j, state.place) for j in sorted(state.undecided)]
+        tallies = [tally.options(found) for tally, found in zip(self.tallies, state.found, strict=True)]
+        after = replace(state, place=min(state.place + 1, self.last_place))
+        for failures in product(*wishes):
+            failed = {
+                j for j, literal in zip(sorted(state.undecided), failures, strict=True) if literal is not None
+            }
+            for counted in product(*tallies):
+                chosen = [
+                    literal for literal in (*failures, *(literal for literal, _ in counted)) if literal is not None
+                ]
+                value = self.values.below(tuple(dict.fromkeys((*base, *chosen))))
+                if not value.is_empty:
+                    found = tuple(count for _, count in counted)
+                    yield from self._distinct(
+                        value, replace(after, found=found, undecided=state.undecided - failed)
+                    )
+
+    def _wishes(self, j: int, place: int) -> list[Literal | None]:
+        node = self.failing[j].at(place)
+        return [None] if node is None else [None, Literal(node, holds=False)]
+
+    def _distinct(self, value: ByteDFA, after: _State) -> Iterator[tuple[ByteDFA, _State]]:
+        if not self.unique:
+            yield value, after
+            return
+        words = enumerated(self.values.assembly.written_out(value), MAX_UNIQUE_VALUES)
+        if words is None:
+            part = next(part for part in self.holding if part.unique)
+            pointer = part.node.pointer if part.node is not None else "#"
+            reason = f"items of more than {MAX_UNIQUE_VALUES} values cannot be told apart by a finite automaton"
+            self.values.document.refuse("uniqueItems", pointer, reason)
+            yield value, after
+            return
+        for word in words:
+            if word not in after.used:
+                yield ByteDFA.literal(word), replace(after, used=after.used | {word})
+
+    def _may_end(self, state: _State) -> bool:
+        """Whether the array may be closed here."""
+        if state.place < self.least:
+            return False
+        broken: set[int] = set()
+        for tally, found in zip(self.tallies, state.found, strict=True):
+            if not tally.satisfied(found):
+                if tally.failing is None:
+                    return False
+                broken.add(tally.failing)
+        return all(j in broken or self._too_few_or_many(self.failing[j], state.place) for j in state.undecided)
+
+    def _too_few_or_many(self, part: ArrayPart, length: int) -> bool:
+        return length < part.min_items or (part.max_items is not None and length > part.max_items)
+
+    # ---- bytes
+
+    def _emit(self, start: _State) -> ByteDFA:
+        marks = spelling(self.values.options)
+        nfa = NfaBuilder()
+        entry, opened, end = nfa.state(), nfa.state(), nfa.state()
+        before: dict[_State, int] = {}  # an item must come now
+        behind: dict[_State, int] = {}  # an item has just ended
+        todo: list[_State] = []
+
+        def before_node(state: _State) -> int:
+            if state not in before:
+                before[state] = nfa.state()
+                todo.append(state)
+            return before[state]
+
+        def behind_node(state: _State) -> int:
+            if state not in behind:
+                behind[state] = node = nfa.state()
+                nfa.embed(marks.comma, node, before_node(state))
+                if self._may_end(state):
+                    nfa.embed(marks.close_array, node, end)
+            return behind[state]
+
+        nfa.embed(marks.open_array, entry, opened)
+        if self._may_end(start):
+            nfa.literal(b"]", opened, end)
+        nfa.epsilon(opened, before_node(start))
+        while todo:
+            state = todo.pop()
+            for value, after in self._items(state):
+                self.values.limit_states(nfa.n_states + value.n_states, "composing an array")
+                self.values.assembly.embed(nfa, value, before[state], behind_node(after))
+        return nfa.build(entry, [end])
+
+
+def enumerated(dfa: ByteDFA, most: int) -> list[bytes] | None:
+    """All strings of a machine, or None if there are more than `most`.
+
+    >>> enumerated(ByteDFA.from_strings([b"b", b"a"]), 5)
+    [b'a', b'b']
+    """
+    if not dfa.is_finite:
+        return None
+    words: list[bytes] = []
+    stack = [(0, b"")]
+    while stack:
+        state, word = stack.pop()
+        if dfa.accepting[state]:
+            words.append(word)
+            if len(words) > most:
+                return None
+        following = dfa.table[state][dfa.byte_class]
+        stack.extend((int(following[b]), word + bytes([b])) for b in np.flatnonzero(following >= 0)[::-1].tolist())
+    return words

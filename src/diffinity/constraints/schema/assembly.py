@@ -1,0 +1,89 @@
+"""Large values inside larger ones: put in by reference while a document is compiled, written out once at the end.
+
+A machine that holds a copy of each machine below it would be made deterministic and minimal again on every level.
+Instead a large value is one transition on a byte that no JSON text has (a control character, or a byte that UTF-8
+never uses); the last step replaces each such transition by the value's own machine, and only that result is made
+deterministic as a whole. How large it will be is known before, so how deep unconstrained values may go is decided
+last.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from diffinity.constraints.dfa import ByteDFA
+from diffinity.constraints.nfa import NfaBuilder
+from diffinity.limits import compiling
+
+LARGE = 250
+# White space stays out: `flexible` spellings have it.
+_ANY = 0x00
+_BYTES = bytes([*range(0x01, 0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0xC0, 0xC1, *range(0xF5, 0x100)])
+
+
+class Assembly:
+    """The values of one document that stand for themselves in others."""
+
+    def __init__(self) -> None:
+        self._byte: dict[ByteDFA, int] = {}
+        self._value: dict[int, ByteDFA] = {}
+        self._sizes: dict[ByteDFA, dict[ByteDFA, int]] = {}
+        self.any = ByteDFA.literal(bytes([_ANY]))
+
+    def bind_any(self, value: ByteDFA) -> None:
+        """Let `any`, the reference to a value of which nothing is asked, mean this machine from now on."""
+        self._value[_ANY] = value
+
+    def embed(self, nfa: NfaBuilder, value: ByteDFA, entry: int, end: int) -> None:
+        """Put a value between two states: a copy of it if it is small, else a reference."""
+        byte = self._byte.get(value)
+        if byte is None and value.n_states > LARGE and len(self._byte) < len(_BYTES):
+            byte = self._byte[value] = _BYTES[len(self._byte)]
+            self._value[byte] = value
+        if byte is None:
+            nfa.embed(value, entry, end)
+        else:
+            nfa.edge(entry, byte, byte, end)
+
+    def _references(self, dfa: ByteDFA) -> list[tuple[int, ByteDFA, int]]:
+        """Where a machine refers to others: (source, value, target)."""
+        found = []
+        for byte, value in self._value.items():
+            column = dfa.table[:, dfa.byte_class[byte]]
+            found += [(s, value, int(column[s])) for s in np.flatnonzero(column >= 0).tolist()]
+        return found
+
+    def size(self, dfa: ByteDFA, any_value: ByteDFA | None = None) -> int:
+        """How many states a machine has once written out, `any` meaning `any_value` if that is given."""
+        bound = any_value or self._value.get(_ANY, self.any)
+        return self._size(dfa, self._sizes.setdefault(bound, {}), bound)
+
+    def _size(self, dfa: ByteDFA, known: dict[ByteDFA, int], bound: ByteDFA) -> int:
+        if dfa not in known:
+            inner = (bound if value is self._value.get(_ANY) else value for _, value, _ in self._references(dfa))
+            known[dfa] = dfa.n_states + sum(self._size(value, known, bound) for value in inner)
+        return known[dfa]
+
+    def written_out(self, dfa: ByteDFA) -> ByteDFA:
+        """The machine without references."""
+        if not self._references(dfa):
+            return dfa
+        with compiling() as budget:
+            for limit in ("nfa_states", "dfa_states"):
+                budget.check(limit, self.size(dfa), "writing out the schema")
+        nfa = NfaBuilder()
+        start, end = nfa.state(), nfa.state()
+        todo = [(dfa, start, end)]
+        while todo:
+            part, entry, leave = todo.pop()
+            first = nfa.n_states
+            nfa.embed(self._without_references(part), entry, leave)
+            todo.extend((value, first + s, first + t) for s, value, t in self._references(part))
+        return nfa.build(start, [end])
+
+    def _without_references(self, dfa: ByteDFA) -> ByteDFA:
+        classes = [int(dfa.byte_class[byte]) for byte in self._value]
+        table = dfa.table.copy()
+        table[:, classes] = -1
+        byte_class = dfa.byte_class.copy()
+        return ByteDFA(byte_class, table, dfa.accepting)

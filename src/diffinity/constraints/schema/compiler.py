@@ -1,0 +1,218 @@
+"""From the literals of a place to the automaton of the values that satisfy them, one JSON type at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from diffinity.constraints.dfa import ByteDFA
+from diffinity.constraints.nfa import NfaBuilder
+from diffinity.constraints.schema.arrays import ArrayBuilder
+from diffinity.constraints.schema.assembly import Assembly
+from diffinity.constraints.schema.document import Document
+from diffinity.constraints.schema.keywords import Reader
+from diffinity.constraints.schema.listed import TYPES
+from diffinity.constraints.schema.literals import Alternative, Expander, Literal
+from diffinity.constraints.schema.numbers import EXACT_DIGITS, FREE_DIGITS, numbers
+from diffinity.constraints.schema.objects import ObjectBuilder
+from diffinity.constraints.schema.options import Options
+from diffinity.constraints.schema.strings import strings
+from diffinity.errors import ConstraintTooLarge
+from diffinity.limits import compiling
+
+# Unless the caller sets `max_depth`, recursion goes this deep, or as deep as these allow: the first two levels are
+# worth more than the next ones.
+MOST_DEPTH = 5
+FIRST_STATES = 100_000
+AFFORDABLE_STATES = 20_000
+# Unless the caller sets `any_depth`, a value of which nothing is asked has as many levels as the first of these
+# with which the whole automaton has no more states than that.
+ANY_DEPTHS = (2, 1)
+ANY_DEPTHS_OPEN = (4, 3, 2)
+ANY_STATES = 8_000
+
+
+class Compiler:
+    """Compiles the places of one document, each set of literals once."""
+
+    def __init__(self, document: Document, options: Options) -> None:
+        self.document = document
+        self.options = options
+        self.reader = Reader(document)
+        self.expander = Expander(document, options.max_branches)
+        self.assembly = Assembly()
+        self._known: dict[tuple[tuple[Literal, ...], int], ByteDFA] = {}
+
+    def document_language(self) -> ByteDFA:
+        """The values that the whole document admits."""
+        root = (Literal(self.document.root),)
+        depths = self._any_depths()
+        # What is told apart while compiling must stay apart however deep unconstrained values turn out.
+        self.assembly.bind_any(any_value(self.options, depths[0]))
+        depth = self.options.max_depth
+        if depth is None:
+            depth = self._affordable_depth(root, depths[-1]) if self.document.has_recursion else 0
+        found = self.value(root, depth)
+        affordable = (each for each in depths if self._size(found, each) <= ANY_STATES)
+        self.assembly.bind_any(any_value(self.options, next(affordable, depths[-1])))
+        return self.assembly.written_out(found)
+
+    def _size(self, dfa: ByteDFA, any_depth: int) -> int:
+        """How many states a machine has once written out, with unconstrained values of that depth."""
+        return self.assembly.size(dfa, any_value(self.options, any_depth))
+
+    def _any_depths(self) -> tuple[int, ...]:
+        """How deep a value may be of which nothing is asked: the first of these that stays affordable."""
+        if self.options.any_depth is not None:
+            return (self.options.any_depth,)
+        return ANY_DEPTHS_OPEN if self.options.open else ANY_DEPTHS
+
+    def _affordable_depth(self, root: tuple[Literal, ...], any_depth: int) -> int:
+        """The greatest depth of recursion that keeps the automaton small, or the least that admits any value."""
+        for depth in range(MOST_DEPTH + 1):
+            needed = depth == 0 or self.value(root, depth - 1).is_empty
+            try:
+                found = self.value(root, depth)
+            except ConstraintTooLarge as refusal:
+                # Out of time is out of time: the language must not depend on the speed of the machine.
+                if needed or refusal.limit == "compile_seconds":
+                    raise
+                return depth - 1
+            most = FIRST_STATES if depth <= 2 else AFFORDABLE_STATES
+            if not needed and self._size(found, any_depth) > most:
+                return depth - 1
+        return MOST_DEPTH
+
+    def value(self, literals: tuple[Literal, ...], depth: int) -> ByteDFA:
+        """The values that satisfy the literals, with `depth` recursive references left to follow."""
+        literals = tuple(each for each in literals if each.node.raw not in (True, {}) or not each.holds)
+        if not literals:
+            return self.assembly.any
+        key = (literals, depth)
+        if key not in self._known:
+            self._known[key] = self._value(literals, depth, None)
+        return self._known[key]
+
+    def any_of_depth(self, depth: int) -> ByteDFA:
+        """Any value of so many levels, written out."""
+        return self.assembly.written_out(self._value((), 0, depth))
+
+    def _value(self, literals: tuple[Literal, ...], depth: int, any_depth: int | None) -> ByteDFA:
+        with compiling() as budget:
+            budget.check_time("compiling the schema")
+        parts: dict[ByteDFA, None] = {}
+        for kind in TYPES:
+            alternatives = self.expander.alternatives(literals, kind, depth)
+            found = [
+                self._of_type(kind, each, _Below(self, literals, each, depth, any_depth)) for each in alternatives
+            ]
+            if kind == "object" and alternatives and not self.options.open and all(dfa.is_empty for dfa in found):
+                # Nothing but properties that the schema permits without naming them could satisfy it.
+                found = [
+                    self._object(each, _Below(self, literals, each, depth, any_depth), True)
+                    for each in alternatives
+                ]
+            parts |= dict.fromkeys(dfa for dfa in found if not dfa.is_empty)
+        return _union(list(parts))
+
+    def _of_type(self, kind: str, alternative: Alternative, below: _Below) -> ByteDFA:
+        if kind == "object":
+            return self._object(alternative, below, self.options.open)
+        if kind == "array":
+            return self._array(alternative, below)
+        if kind == "number":
+            digits = FREE_DIGITS if self.options.open else EXACT_DIGITS
+            wanted = [self.reader.number(node, True) for node in alternative.holding]
+            return numbers(wanted, [self.reader.number(node, False) for node in alternative.failing], digits)
+        if kind == "string":
+            return self._string(alternative)
+        return self._constant(kind, alternative)
+
+    def _constant(self, kind: str, alternative: Alternative) -> ByteDFA:
+        values: set[bool | None] = {None} if kind == "null" else {True, False}
+        for node in alternative.holding:
+            listed = self.reader.scalars(node, kind, True)
+            values = values if listed is None else values & listed
+        for node in alternative.failing:
+            listed = self.reader.scalars(node, kind, False)
+            values = set() if listed is None else values - listed
+        spelled = {None: b"null", True: b"true", False: b"false"}
+        return ByteDFA.from_strings(spelled[value] for value in values)
+
+    def _string(self, alternative: Alternative) -> ByteDFA:
+        wanted = [self.reader.string(node, True) for node in alternative.holding]
+        unwanted = [self.reader.string(node, False) for node in alternative.failing]
+        return strings(wanted, unwanted, longest=self.options.max_string, controls=self.options.open)
+
+    def _array(self, alternative: Alternative, below: _Below) -> ByteDFA:
+        holding = [self.reader.array(node, True) for node in alternative.holding]
+        scopes = (self.reader.unevaluated_items(scope) for scope in alternative.scopes)
+        holding += [part for part in scopes if part is not None]
+        return ArrayBuilder(
+            below, holding, [self.reader.array(node, False) for node in alternative.failing]
+        ).build()
+
+    def _object(self, alternative: Alternative, below: _Below, is_open: bool) -> ByteDFA:
+        holding = [self.reader.object(node, True) for node in alternative.holding]
+        scopes = (self.reader.unevaluated_properties(scope) for scope in alternative.scopes)
+        holding += [part for part in scopes if part is not None]
+        failing = [self.reader.object(node, False) for node in alternative.failing]
+        return ObjectBuilder(below, holding, failing, below.declared_names, is_open).build()
+
+
+@dataclass(frozen=True)
+class _Below:
+    """The places below one alternative of a place."""
+
+    compiler: Compiler
+    literals: tuple[Literal, ...]
+    alternative: Alternative
+    depth: int
+    any_depth: int | None  # levels left in a value of which nothing is asked
+
+    @property
+    def options(self) -> Options:
+        return self.compiler.options
+
+    @cached_property
+    def declared_names(self) -> tuple[str, ...]:
+        return self.compiler.expander.declared_names(self.literals)
+
+    @property
+    def assembly(self) -> Assembly:
+        return self.compiler.assembly
+
+    @property
+    def document(self) -> Document:
+        return self.compiler.document
+
+    def below(self, literals: tuple[Literal, ...]) -> ByteDFA:
+        if self.any_depth is not None:
+            return any_value(self.options, self.any_depth - 1)
+        return self.compiler.value(literals, self.depth - self.alternative.descended)
+
+    def limit_states(self, states: int, doing: str) -> None:
+        with compiling() as budget:
+            budget.check("nfa_states", states, doing)
+            budget.check("dfa_states", states, doing)
+
+
+@lru_cache(maxsize=32)
+def any_value(options: Options, depth: int) -> ByteDFA:
+    """Any JSON value of at most so many levels of arrays and objects; none at all below level 0.
+
+    >>> flat = any_value(Options(), 0)
+    >>> flat.accepts(b"[]"), flat.accepts(b"[1]")
+    (True, False)
+    """
+    return ByteDFA.empty() if depth < 0 else Compiler(Document(True), options).any_of_depth(depth)
+
+
+def _union(parts: list[ByteDFA]) -> ByteDFA:
+    if len(parts) <= 1:
+        return parts[0] if parts else ByteDFA.empty()
+    nfa = NfaBuilder()
+    start, end = nfa.state(), nfa.state()
+    for part in parts:
+        nfa.embed(part, start, end)
+    return nfa.build(start, [end])

@@ -1,0 +1,110 @@
+"""`JsonSchema`: the constraint that a JSON Schema, or a Pydantic model, is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from diffinity.constraints.base import Constraint
+from diffinity.constraints.dfa import ByteDFA
+from diffinity.constraints.schema.compiler import Compiler
+from diffinity.constraints.schema.document import MAX_BYTES, MAX_NESTING, Document, check_size
+from diffinity.constraints.schema.options import Options, Order, Whitespace
+from diffinity.constraints.schema.refusals import SchemaTooLarge
+from diffinity.errors import ConstraintError, ConstraintSyntaxError, InvalidArgument
+
+
+@dataclass(frozen=True, init=False)
+class JsonSchema(Constraint):
+    """The JSON texts of the values that a schema admits, each value in its one canonical spelling.
+
+    By default an object has only the properties that the schema names, unless it says what others look like, in
+    the order in which it names them; `open=True` admits all that the schema does, `order="any"` any order.
+    Every text that is accepted validates; what cannot be honoured raises `UnsupportedKeyword`.
+
+    >>> point = JsonSchema({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]})
+    >>> point.accepts('{"x": 3}'), point.accepts('{"x": 3.5}'), point.accepts('{}')
+    (True, False, False)
+    """
+
+    text: str
+    options: Options
+    model: Any = None
+
+    def __init__(
+        self,
+        schema: dict[str, Any] | bool | str | type,
+        *,
+        whitespace: Whitespace = "dumps",
+        order: Order = "declared",
+        open: bool = False,  # noqa: A002 (the word of the specification)
+        lenient: bool = False,
+        max_depth: int | None = Options.max_depth,
+        any_depth: int | None = Options.any_depth,
+        max_string: int = Options.max_string,
+        max_space: int = Options.max_space,
+        max_branches: int = Options.max_branches,
+    ) -> None:
+        text, model = _read(schema)
+        options = Options(
+            whitespace, order, open, lenient, max_depth, any_depth, max_string, max_space, max_branches
+        )
+        for name, value in (("text", text), ("options", options), ("model", model)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def schema(self) -> Any:
+        """The schema as Python data, a fresh copy.
+
+        >>> JsonSchema(True).schema
+        True
+        """
+        return json.loads(self.text)
+
+    def parse(self, text: str | bytes) -> Any:
+        """The value of a text: an instance of the Pydantic model if there is one, plain data otherwise.
+
+        >>> JsonSchema({"type": "integer"}).parse("7")
+        7
+        """
+        if self.model is not None:
+            return self.model.model_validate_json(text)
+        return json.loads(text)
+
+    def _build(self) -> ByteDFA:
+        try:
+            document = Document(self.schema, lenient=self.options.lenient)
+            return Compiler(document, self.options).document_language()
+        except RecursionError:
+            raise SchemaTooLarge("levels", MAX_NESTING, MAX_NESTING + 1, "this schema") from None
+
+    def __repr__(self) -> str:
+        shown = self.text if len(self.text) <= 60 else self.text[:57] + "…"
+        return f"JsonSchema({shown})"
+
+
+def _read(schema: object) -> tuple[str, Any]:
+    """The schema as JSON text, and the Pydantic model that it came from, if any."""
+    model = None
+    if isinstance(schema, type):
+        if not hasattr(schema, "model_json_schema"):
+            raise InvalidArgument(f"{schema.__name__} is no Pydantic model; give a schema or a model")
+        model, schema = schema, schema.model_json_schema()
+    try:
+        if isinstance(schema, str):
+            if len(schema) > MAX_BYTES:
+                raise SchemaTooLarge("bytes", MAX_BYTES, len(schema), "this schema")
+            schema = json.loads(schema)
+        if not isinstance(schema, dict | bool):
+            raise ConstraintSyntaxError(f"a schema is an object or a boolean, not {type(schema).__name__}")
+        check_size(schema)
+        return json.dumps(schema, ensure_ascii=False, allow_nan=False), model
+    except ConstraintError:
+        raise
+    except json.JSONDecodeError as wrong:
+        raise ConstraintSyntaxError(f"the schema is not JSON: {wrong.msg}", wrong.doc, wrong.pos) from None
+    except RecursionError:
+        raise SchemaTooLarge("levels", MAX_NESTING, MAX_NESTING + 1, "this schema") from None
+    except (TypeError, ValueError) as wrong:
+        raise ConstraintSyntaxError(f"the schema is not JSON: {wrong}") from None

@@ -1,0 +1,316 @@
+"""Numbers: ranges, multiples and lists of values as automata over their canonical spelling.
+
+The universe of numbers is the integers and the decimals as Python prints them: no leading zero, no trailing zero
+in a fraction, a negative exponent only below 1e-4. Whole numbers have at most 18 digits, or as many as a bound
+needs. Decimals of which something is asked have at most 15 significant digits, so that reading one as a float and
+printing it again changes nothing and what an automaton says about the digits is true of the number that a
+validator sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from diffinity.constraints.dfa import ByteDFA
+from diffinity.constraints.nfa import NfaBuilder
+from diffinity.constraints.schema.spelling import spell_number
+from diffinity.limits import compiling
+
+EXACT_DIGITS = 15
+FREE_DIGITS = 17
+WHOLE_DIGITS = 18  # of a number without a fraction: never read as a float, so all of them count
+_SMALLEST_PLAIN = Fraction(1, 10_000)  # Python prints an exponent below this
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One end of a range."""
+
+    value: Fraction
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class NumberFacets:
+    """What one schema says about numbers; the default says nothing.
+
+    >>> NumberFacets(low=Bound(Fraction(0)), multiples=(Fraction(3),)).admits(9)
+    True
+    """
+
+    integer: bool = False
+    low: Bound | None = None
+    high: Bound | None = None
+    multiples: tuple[Fraction, ...] = ()
+    values: frozenset[int | float] | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether every number, or every integer, will do."""
+        return self.low is None and self.high is None and not self.multiples and self.values is None
+
+    def admits(self, value: int | float) -> bool:
+        """Whether a number satisfies all of it."""
+        x = exact(value)
+        return (
+            (not self.integer or x.denominator == 1)
+            and (self.low is None or x > self.low.value or (x == self.low.value and not self.low.open))
+            and (self.high is None or x < self.high.value or (x == self.high.value and not self.high.open))
+            and all((x / m).denominator == 1 for m in self.multiples)
+            and (self.values is None or any(exact(v) == x for v in self.values))
+        )
+
+
+def exact(value: int | float) -> Fraction:
+    """The decimal number that a JSON number's shortest spelling means.
+
+    >>> exact(0.1)
+    Fraction(1, 10)
+    """
+    return Fraction(Decimal(repr(value)))
+
+
+def numbers(
+    wanted: Sequence[NumberFacets], unwanted: Sequence[NumberFacets] = (), free_digits: int = EXACT_DIGITS
+) -> ByteDFA:
+    """The numbers that satisfy all of `wanted` and none of `unwanted`.
+
+    `free_digits` is how many significant digits a number has at most of which nothing is asked.
+
+    >>> digits = numbers([NumberFacets(integer=True, low=Bound(Fraction(8)), high=Bound(Fraction(12)))])
+    >>> digits.accepts(b"10"), digits.accepts(b"9.5"), digits.accepts(b"13")
+    (True, False, False)
+    """
+    lists = [facets.values for facets in wanted if facets.values is not None]
+    if lists:
+        kept = [v for v in lists[0] if all(f.admits(v) for f in wanted) and not any(f.admits(v) for f in unwanted)]
+        return ByteDFA.from_strings(spell_number(v).encode() for v in kept)
+    both = merged(wanted)
+    exactly = bool(unwanted) or not both.is_free
+    result = _plain(both, EXACT_DIGITS if exactly else free_digits)
+    for facets in unwanted:
+        without = (
+            ByteDFA.from_strings(spell_number(v).encode() for v in facets.values if facets.admits(v))
+            if facets.values is not None
+            else _plain(facets, EXACT_DIGITS)
+        )
+        result = result.difference(without)
+    return result
+
+
+def merged(all_facets: Iterable[NumberFacets]) -> NumberFacets:
+    """One set of facets that asks for as much as all of them together; lists of values stay out of it.
+
+    >>> merged([NumberFacets(low=Bound(Fraction(1))), NumberFacets(low=Bound(Fraction(2)), integer=True)]).low
+    Bound(value=Fraction(2, 1), open=False)
+    """
+    result = NumberFacets()
+    for facets in all_facets:
+        lows = [b for b in (result.low, facets.low) if b is not None]
+        highs = [b for b in (result.high, facets.high) if b is not None]
+        result = NumberFacets(
+            integer=result.integer or facets.integer,
+            low=max(lows, key=lambda b: (b.value, b.open)) if lows else None,
+            high=min(highs, key=lambda b: (b.value, not b.open)) if highs else None,
+            multiples=tuple(sorted({*result.multiples, *facets.multiples})),
+        )
+    return result
+
+
+@lru_cache(maxsize=256)
+def _plain(facets: NumberFacets, digits: int) -> ByteDFA:
+    """The universe's numbers in a range and of all multiples."""
+    nfa = NfaBuilder()
+    start, end = nfa.state(), nfa.state()
+    minus = nfa.state()
+    nfa.edge(start, ord("-"), ord("-"), minus)
+    for entry, low, high in ((start, facets.low, facets.high), (minus, _mirror(facets.high), _mirror(facets.low))):
+        if low is None or low.value < 0 or (low.value == 0 and not low.open):
+            low = Bound(Fraction(0), open=entry == minus)  # there is no "-0"
+        if high is not None and (high.value < low.value or (high.value == low.value and (high.open or low.open))):
+            continue
+        nfa.embed(_magnitudes(_digits(low), _digits(high), facets.integer, digits), entry, end)
+        if high is not None and high.value < _SMALLEST_PLAIN and not facets.integer:
+            nfa.embed(_tiny(low, high), entry, end)
+    result = nfa.build(start, [end])
+    for multiple in facets.multiples:
+        result = result.intersection(_multiples(multiple))
+    return result
+
+
+def _mirror(bound: Bound | None) -> Bound | None:
+    return None if bound is None else replace(bound, value=-bound.value)
+
+
+@dataclass(frozen=True)
+class _Digits:
+    """A bound of at least 0 as its digits before and after the point."""
+
+    whole: str
+    fraction: str
+    open: bool
+
+    def compare(self, so_far: int, place: int, digit: int) -> int:
+        """Sign of (prefix read − prefix of the bound), after one more digit before the point."""
+        if so_far:
+            return so_far
+        own = int(self.whole[place]) if place < len(self.whole) else -1
+        return (digit > own) - (digit < own)
+
+    def at_point(self, so_far: int, length: int) -> int:
+        """The same once the integer part, of this length, is complete."""
+        return so_far if length == len(self.whole) else (1 if length > len(self.whole) else -1)
+
+    def compare_fraction(self, so_far: int, place: int, digit: int) -> int:
+        """The same after one more digit behind the point."""
+        if so_far:
+            return so_far
+        own = int(self.fraction[place]) if place < len(self.fraction) else 0
+        return (digit > own) - (digit < own)
+
+    def at_end(self, so_far: int, place: int) -> int:
+        """The sign of (number − bound), after this many digits behind the point."""
+        return -1 if so_far == 0 and self.fraction[place:].strip("0") else so_far
+
+
+def _digits(bound: Bound | None) -> _Digits | None:
+    if bound is None:
+        return None
+    whole, _, rest = f"{_decimal(bound.value):f}".partition(".")
+    return _Digits(whole, rest.rstrip("0"), bound.open)
+
+
+def _decimal(value: Fraction) -> Decimal:
+    """A fraction that came from a decimal, as a decimal again, without rounding."""
+    places = 0
+    while (value * 10**places).denominator != 1:
+        places += 1
+    return Decimal(int(value * 10**places)).scaleb(-places) if places else Decimal(value.numerator)
+
+
+@lru_cache(maxsize=256)
+def _magnitudes(low: _Digits, high: _Digits | None, integer: bool, digits: int) -> ByteDFA:
+    """Unsigned numbers of at most so many digits within the bounds.
+
+    A state is (digits before the point, comparison with each bound), then (place behind the point, comparisons,
+    digits left, last digit was a zero, all digits were zeros): deterministic from the start.
+    """
+    longest = max(digits, WHOLE_DIGITS, len(low.whole) + (high is None), len(high.whole) if high else 0)
+    nfa = NfaBuilder()
+    states: dict[tuple[Any, ...], int] = {}
+    todo: list[tuple[Any, ...]] = []
+    final: list[int] = []
+    beyond = max(len(low.fraction), len(high.fraction) if high else 0)
+
+    def state(key: tuple[Any, ...]) -> int:
+        if key not in states:
+            states[key] = nfa.state()
+            todo.append(key)
+        return states[key]
+
+    def within(from_low: int, from_high: int) -> bool:
+        return (from_low > 0 or (from_low == 0 and not low.open)) and (
+            high is None or from_high < 0 or (from_high == 0 and not high.open)
+        )
+
+    def whole(key: tuple[Any, ...]) -> None:
+        _, n, a, b, zero = key
+        here = states[key]
+        if n < longest and not zero:
+            for digit in range(10):
+                x = low.compare(a, n, digit)
+                y = high.compare(b, n, digit) if high else -1
+                nfa.edge(here, 48 + digit, 48 + digit, state(("whole", n + 1, x, y, n == 0 and digit == 0)))
+        if n == 0:
+            return
+        a, b = low.at_point(a, n), high.at_point(b, n) if high else -1
+        if within(low.at_end(a, 0), high.at_end(b, 0) if high else -1):
+            final.append(here)
+        left = digits - (0 if zero else n)
+        if not integer and left > 0:
+            nfa.edge(here, ord("."), ord("."), state(("fraction", 0, a, b, left, True, bool(zero))))
+
+    def fraction(key: tuple[Any, ...]) -> None:
+        _, place, a, b, left, zero_last, all_zero = key
+        here = states[key]
+        if not zero_last and within(low.at_end(a, place), high.at_end(b, place) if high else -1):
+            final.append(here)
+        for digit in range(10) if left else ():
+            if all_zero and place == 3 and digit == 0:
+                continue  # below 1e-4 the spelling has an exponent
+            x = low.compare_fraction(a, place, digit)
+            y = high.compare_fraction(b, place, digit) if high else -1
+            # Places count only while a bound still has digits or the leading zeros do.
+            further = place + 1 if place + 1 <= max(beyond, 4) else place
+            nothing_yet = bool(all_zero) and digit == 0
+            target = ("fraction", further, x, y, left - 1, digit == 0, nothing_yet)
+            nfa.edge(here, 48 + digit, 48 + digit, state(target))
+
+    start = state(("whole", 0, 0, 0 if high else -1, False))
+    while todo:
+        key = todo.pop()
+        (whole if key[0] == "whole" else fraction)(key)
+    return nfa.build(start, final)
+
+
+def _tiny(low: Bound, high: Bound) -> ByteDFA:
+    """Numbers below 1e-4 within the bounds, spelled with an exponent down to 12 decades below the upper one."""
+    nfa = NfaBuilder()
+    start, end = nfa.state(), nfa.state()
+    top = next(e for e in range(5, 400) if high.value * 10**e >= 1 or e == 399)
+    for exponent in range(top, top + 12):
+        scaled_low = Bound(max(low.value * 10**exponent, Fraction(1)), low.open and low.value * 10**exponent >= 1)
+        scaled_high = Bound(high.value * 10**exponent, high.open)
+        if scaled_high.value >= 10:
+            scaled_high = Bound(Fraction(10), open=True)
+        if scaled_low.value > scaled_high.value:
+            continue
+        between = nfa.state()
+        mantissa = _magnitudes(_digits(scaled_low), _digits(scaled_high), False, EXACT_DIGITS)
+        nfa.embed(mantissa, start, between)
+        nfa.literal(f"e-{exponent:02d}".encode(), between, end)
+    return nfa.build(start, [end])
+
+
+@lru_cache(maxsize=64)
+def _multiples(step: Fraction) -> ByteDFA:
+    """All spellings, of whatever sign and size, of the multiples of `step`: a residue automaton.
+
+    With P places behind the point in `step`, x is a multiple exactly if x·10^P ≡ 0 modulo step·10^P.
+    """
+    places = max(0, -int(_decimal(step).as_tuple().exponent))
+    modulus = int(step * 10**places)
+    zeros = 0
+    while modulus % 10 == 0 and places == 0:
+        modulus, zeros = modulus // 10, zeros + 1
+    nfa = NfaBuilder()
+    with compiling() as budget:
+        budget.check("dfa_states", modulus * (places + 1), f"`multipleOf` {_decimal(step):f}")
+    rows = [nfa.states(modulus) for _ in range(places + 1)]
+    start, signed, nought, end = (nfa.state() for _ in range(4))
+    nfa.edge(start, ord("-"), ord("-"), signed)
+    nfa.epsilon(start, signed)
+    nfa.edge(signed, ord("0"), ord("0"), nought)
+    for digit in range(1, 10):
+        nfa.edge(signed, 48 + digit, 48 + digit, rows[0] + digit % modulus)
+    for place, row in enumerate(rows):
+        for residue in range(modulus):
+            if place == 0 or place < places:
+                following = row if place == 0 else rows[place + 1]
+                for digit in range(10):
+                    nfa.edge(row + residue, 48 + digit, 48 + digit, following + (10 * residue + digit) % modulus)
+            if residue * 10 ** (places - place) % modulus == 0:
+                nfa.literal(b"0" * zeros, row + residue, end)
+    if places:
+        point = nfa.states(modulus)
+        nfa.edge(nought, ord("."), ord("."), point)
+        for residue in range(modulus):
+            nfa.edge(rows[0] + residue, ord("."), ord("."), point + residue)
+            for digit in range(10):
+                nfa.edge(point + residue, 48 + digit, 48 + digit, rows[1] + (10 * residue + digit) % modulus)
+    return nfa.build(start, [end, nought])

@@ -1,0 +1,395 @@
+"""Objects: an automaton that reads properties in order, linear in their number.
+
+The machine is first laid out over whole properties: a state is the next name that may come, the number of
+properties so far (where it matters), which names that others depend on have been seen, and which of the schemas
+that must fail have not failed yet. Only then is each step replaced by the bytes of a name and of its value.
+
+No name comes twice. Declared names cannot, as they come in order. For names that are not declared a finite
+automaton cannot remember them all, so these come in strictly increasing order of a *bucket*, the range that their
+first distinguishing byte lies in. With `open=True` they are free, unless the schema counts properties or must fail
+at one: a repeated name then satisfies all that is asked of it both times, and readers keep the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from diffinity.constraints.dfa import ByteDFA
+from diffinity.constraints.nfa import NfaBuilder
+from diffinity.constraints.schema.ecma import searched
+from diffinity.constraints.schema.keywords import ObjectPart
+from diffinity.constraints.schema.literals import Literal
+from diffinity.constraints.schema.names import NameClass, classes_by_pattern, in_buckets
+from diffinity.constraints.schema.spelling import spell_string, spelling, utf8
+from diffinity.constraints.schema.values import Values
+
+# First bytes at which a new bucket begins, by how large the values are that each bucket copies.
+_CUTS = ((60, b"AMaeilpt"), (200, b"ajr"), (2000, b"n"), (10**9, b""))
+
+
+@dataclass(frozen=True)
+class _State:
+    """Where the machine is between two properties."""
+
+    place: int  # names before this one are decided
+    seen: frozenset[int] = frozenset()  # names already there, if they may come in any order
+    count: int = 0
+    present: frozenset[str] = frozenset()  # names that something still depends on
+    undecided: frozenset[int] = frozenset()  # schemas that must fail and have not yet
+    bucket: int = 0
+
+
+class ObjectBuilder:
+    """Builds the automaton of the objects that satisfy `holding` and none of `failing`."""
+
+    def __init__(
+        self,
+        values: Values,
+        holding: Sequence[ObjectPart],
+        failing: Sequence[ObjectPart],
+        order: Sequence[str],
+        is_open: bool,
+    ) -> None:
+        self.values = values
+        self.holding = holding
+        self.failing = failing
+        self.open = is_open
+        self._rivals: dict[tuple[int, str], bool] = {}
+        self.names = self._ordered_names(order)
+        self.position = {name: i for i, name in enumerate(self.names)}
+        self.required = {name for part in holding for name in part.required}
+        self.bare = not any(part.declares for part in holding)
+        self.welcome = {name: self._is_welcome(name) for name in self.names}
+        self.base = {name: self._base(name) for name in self.names}
+        self.nameable = {name: self._may_be_named(name) for name in self.names}
+        self.undecided = [j for j, part in enumerate(failing) if not self._fails_anyway(j, part)]
+        values.limit_states(
+            2 ** min(len(self.undecided), 40) * (len(self.names) + 1), "telling alternatives apart"
+        )
+        self.classes = self._name_classes()
+        self.depends = [clause for part in holding for clause in part.dependent]
+        self.breaks = [(j, a, b) for j in self.undecided for a, b in failing[j].dependent]
+        self.linked = {name for a, b in (*self.depends, *((a, b) for _, a, b in self.breaks)) for name in (a, b)}
+        self.counts = self._count_limit()
+        self.cuts = self._bucket_cuts()
+
+    def build(self) -> ByteDFA:
+        """The automaton, empty if there is no such object."""
+        return self._emit(_State(0, undecided=frozenset(self.undecided)))
+
+    # ---- names
+
+    def _ordered_names(self, order: Sequence[str]) -> list[str]:
+        names: dict[str, None] = {}
+        for part in (*self.holding, *self.failing):
+            names |= dict.fromkeys(part.properties)
+            names |= dict.fromkeys(part.required)
+            names |= dict.fromkeys(name for clause in part.dependent for name in clause)
+        return [*(name for name in order if name in names), *(name for name in names if name not in set(order))]
+
+    def _may_be_named(self, name: str) -> bool:
+        key = spell_string(name)
+        rules = [part.names for part in self.holding if part.names is not None]
+        return all(self.values.below((Literal(rule),)).accepts(key) for rule in rules)
+
+    def _asked(self, part: ObjectPart, name: str) -> tuple[Literal, ...]:
+        """What one schema asks of the value of a declared name."""
+        known = name in part.properties
+        nodes = [part.properties[name]] if known else []
+        for pattern, node in part.patterns:
+            if searched(pattern).accepts(utf8(name)):
+                known = True
+                nodes.append(node)
+        if not known:
+            nodes.append(part.additional)
+        return tuple(Literal(node) for node in nodes if node is not None)
+
+    def _asked_of_class(self, part: ObjectPart, names: NameClass) -> tuple[Literal, ...]:
+        """What one schema asks of the values of undeclared names."""
+        matched = [node for pattern, node in part.patterns if pattern in names.patterns]
+        nodes = matched if matched else [part.additional]
+        return tuple(Literal(node) for node in nodes if node is not None)
+
+    def _is_welcome(self, name: str) -> bool:
+        """Whether a declared name may appear without being needed for something."""
+        if self.open or self.bare:
+            return True
+        return any(
+            name in part.properties
+            or name in part.required
+            or part.asks_for_more
+            or any(name in clause for clause in part.dependent)
+            or any(searched(pattern).accepts(utf8(name)) for pattern, _ in part.patterns)
+            for part in self.holding
+        )
+
+    def _name_classes(self) -> list[NameClass]:
+        asked = self.open or self.bare or any(part.patterns or part.asks_for_more for part in self.holding)
+        if not asked:
+            return []
+        patterns = tuple(dict.fromkeys(p for part in (*self.holding, *self.failing) for p, _ in part.patterns))
+        classes = classes_by_pattern(tuple(self.names), patterns, self.open)
+        for part in self.holding:
+            if part.names is not None:
+                valid = self.values.below((Literal(part.names),))
+                classes = [replace(each, keys=each.keys.intersection(valid)) for each in classes]
+        for j, part in enumerate(self.failing):
+            broken = self._broken_names(part)
+            if broken is not None:
+                outside = [
+                    NameClass(old.keys.intersection(broken), old.patterns, old.outside | {j}) for old in classes
+                ]
+                inside = [replace(old, keys=old.keys.difference(broken)) for old in classes]
+                classes = [*outside, *inside]
+        return [each for each in classes if not each.keys.is_empty and self._class_welcome(each)]
+
+    def _class_welcome(self, names: NameClass) -> bool:
+        if self.open or self.bare or names.outside:
+            return True
+        return any(
+            part.asks_for_more or any(pattern in names.patterns for pattern, _ in part.patterns)
+            for part in self.holding
+        )
+
+    # ---- schemas that must fail
+
+    def _fails_anyway(self, j: int, part: ObjectPart) -> bool:
+        for name in part.required:
+            if name not in self.required and not (self.welcome[name] and self._possible(name)):
+                return True
+        return any(self._fails_if_present(j, name) for name in self.required)
+
+    def _possible(self, name: str) -> bool:
+        return self.nameable[name] and not self._value(self.base[name]).is_empty
+
+    def _base(self, name: str) -> tuple[Literal, ...]:
+        return tuple(literal for part in self.holding for literal in self._asked(part, name))
+
+    def _fails_if_present(self, j: int, name: str) -> bool:
+        """Whether every value that can come under this name here makes schema j fail.
+
+        Asked as "does its failing leave all of them", not as "does its holding leave none": what is compiled may
+        be narrower than what is meant, which would make the second question's answer wrong.
+        """
+        key = (j, name)
+        if key not in self._rivals:
+            part, base = self.failing[j], self.base[name]
+            broken = self._broken_names(part)
+            found = broken is not None and broken.accepts(spell_string(name))
+            for literal in self._asked(part, name):
+                found = found or literal.node.raw is False
+                found = found or (bool(base) and self._value((*base, literal.negated())) == self._value(base))
+            self._rivals[key] = found
+        return self._rivals[key]
+
+    def _broken_names(self, part: ObjectPart) -> ByteDFA | None:
+        """The names that violate a schema's `propertyNames` for certain."""
+        return None if part.names is None else self.values.below((Literal(part.names, holds=False),))
+
+    def _value(self, literals: tuple[Literal, ...]) -> ByteDFA:
+        return self.values.below(tuple(dict.fromkeys(literals)))
+
+    # ---- counting and depending
+
+    def _count_limit(self) -> int:
+        """How far properties must be counted: 0 if the number does not matter."""
+        limits = [0]
+        for part in self.holding:
+            if part.min_properties > len(self.required):
+                limits.append(part.min_properties)
+            if part.max_properties is not None and (self.classes or part.max_properties < len(self.names)):
+                limits.append(part.max_properties + 1)
+        for j in self.undecided:
+            part = self.failing[j]
+            limits += [part.min_properties, 0 if part.max_properties is None else part.max_properties + 1]
+        self.values.limit_states(max(limits) * 8, "counting properties")
+        return max(limits)
+
+    def _bucket_cuts(self) -> bytes | None:
+        """The buckets of undeclared names; None if these may come freely."""
+        at_names = any(
+            self._asked_of_class(self.failing[j], names) for j in self.undecided for names in self.classes
+        )
+        counted = any(part.min_properties > len(self.required) + 1 for part in self.holding) or any(
+            (self.failing[j].max_properties or 0) > 0 for j in self.undecided
+        )
+        if self.open and not at_names and not counted:
+            return None
+        size = 0
+        for names in self.classes:
+            base = tuple(literal for part in self.holding for literal in self._asked_of_class(part, names))
+            size += self.values.assembly.size(self._value(base))
+        needed = max((part.min_properties for part in self.holding), default=0) - len(self.required)
+        if needed > len(_CUTS[0][1]):
+            return bytes(range(0x23, min(0x23 + needed, 0x7F)))
+        return next(cuts for most, cuts in _CUTS if size <= most or needed > len(cuts))
+
+    def _decided(self, state: _State) -> _State | None:
+        """The state once names up to `place` are known: dependencies among them hold or have failed."""
+        if not self.depends and not self.breaks:
+            return state
+        done = state.place
+
+        def broken(trigger: str, other: str) -> bool:
+            last = max(self.position[trigger], self.position[other])
+            return last == done - 1 and trigger in state.present and other not in state.present
+
+        if any(broken(*clause) for clause in self.depends):
+            return None
+        failed = {j for j, *clause in self.breaks if broken(*clause)}
+        clauses = [*self.depends, *((a, b) for _, a, b in self.breaks)]
+        live = {n for a, b in clauses if max(self.position[a], self.position[b]) >= done for n in (a, b)}
+        return replace(state, present=state.present & live, undecided=state.undecided - failed)
+
+    def _absent(self, state: _State, place: int) -> _State | None:
+        """The state after the name at `place` was left out."""
+        name = self.names[place]
+        if name in self.required:
+            return None
+        failed = {j for j in state.undecided if name in self.failing[j].required}
+        return self._decided(replace(state, place=place + 1, undecided=state.undecided - failed))
+
+    def _present(self, state: _State, place: int) -> Iterator[tuple[ByteDFA, _State]]:
+        """The values that may stand under the name at `place`, each with the state after it."""
+        name = self.names[place]
+        if not self.nameable[name]:
+            return
+        base = self.base[name]
+        free = frozenset(j for j in state.undecided if self._fails_if_present(j, name))
+        offers = {j: self._asked(self.failing[j], name) for j in state.undecided - free}
+        for chosen, failed in _choices(offers):
+            if not (self.welcome[name] or chosen or free):
+                continue
+            value = self._value((*base, *chosen))
+            if value.is_empty:
+                continue
+            after = self._counted(replace(state, undecided=state.undecided - free - failed))
+            if after is None:
+                continue
+            after = replace(after, present=after.present | ({name} & self.linked))
+            if self.values.options.order == "any":
+                yield value, replace(after, seen=after.seen | {place})
+            elif (decided := self._decided(replace(after, place=place + 1))) is not None:
+                yield value, decided
+
+    def _other(self, state: _State) -> Iterator[tuple[ByteDFA, ByteDFA, _State]]:
+        """Undeclared names and their values, each with the state after them."""
+        for names in self.classes:
+            base = tuple(literal for part in self.holding for literal in self._asked_of_class(part, names))
+            free = state.undecided & names.outside
+            offers = {j: self._asked_of_class(self.failing[j], names) for j in state.undecided - free}
+            for chosen, failed in _choices(offers):
+                value = self._value((*base, *chosen))
+                after = self._counted(replace(state, undecided=state.undecided - free - failed))
+                if value.is_empty or after is None:
+                    continue
+                for bucket, keys in self._bucketed(names.keys, state.bucket):
+                    yield keys, value, replace(after, bucket=bucket)
+
+    def _bucketed(self, keys: ByteDFA, first: int) -> Iterator[tuple[int, ByteDFA]]:
+        """The names by bucket, from bucket `first` on, each with the first bucket of the next name."""
+        if self.cuts is None:
+            yield 0, keys
+            return
+        for bucket, within in enumerate(in_buckets(keys, self.cuts)):
+            if bucket >= first and not within.is_empty:
+                yield bucket + 1, within
+
+    def _counted(self, state: _State) -> _State | None:
+        count = min(state.count + 1, self.counts)
+        if any(part.max_properties is not None and count > part.max_properties for part in self.holding):
+            return None
+        return replace(state, count=count)
+
+    def _may_end(self, state: _State) -> bool:
+        """Whether the object may be closed here, everything not yet there being absent."""
+        after: _State | None = state
+        for place in range(state.place, len(self.names)):
+            if place in state.seen:
+                assert after is not None
+                after = self._decided(replace(after, place=place + 1))
+            else:
+                after = self._absent(after, place)  # type: ignore[arg-type]
+            if after is None:
+                return False
+        assert after is not None
+        counted = [part for part in self.holding if part.min_properties > len(self.required)]
+        if any(after.count < part.min_properties for part in counted):
+            return False
+        return all(_miscounts(self.failing[j], after.count) for j in after.undecided)
+
+    # ---- bytes
+
+    def _emit(self, start: _State) -> ByteDFA:
+        marks = spelling(self.values.options)
+        nfa = NfaBuilder()
+        entry, end = nfa.state(), nfa.state()
+        before: dict[_State, int] = {}  # a name must come now
+        behind: dict[_State, int] = {}  # a value has just ended
+        joints: dict[tuple[_State, ByteDFA], int] = {}
+        todo: list[_State] = []
+
+        def before_node(state: _State) -> int:
+            if state not in before:
+                before[state] = nfa.state()
+                todo.append(state)
+            return before[state]
+
+        def behind_node(state: _State) -> int:
+            if state not in behind:
+                behind[state] = node = nfa.state()
+                if self._more_may_come(state):
+                    nfa.embed(marks.comma, node, before_node(state))
+                if self._may_end(state):
+                    nfa.embed(marks.close_object, node, end)
+            return behind[state]
+
+        def joint(state: _State, value: ByteDFA) -> int:
+            """Where a name has been read and the colon and the value come."""
+            if (state, value) not in joints:
+                joints[state, value] = node = nfa.state()
+                self.values.limit_states(nfa.n_states + value.n_states, "composing an object")
+                middle = nfa.state()
+                nfa.embed(marks.colon, node, middle)
+                self.values.assembly.embed(nfa, value, middle, behind_node(state))
+            return joints[state, value]
+
+        opened = nfa.state()
+        nfa.embed(marks.open_object, entry, opened)
+        if self._may_end(start):
+            nfa.literal(b"}", opened, end)
+        nfa.epsilon(opened, before_node(start))
+        while todo:
+            state = todo.pop()
+            node = before[state]
+            if self.values.options.order == "any":
+                places: Sequence[int] = [i for i in range(len(self.names)) if i not in state.seen]
+            else:
+                places = [state.place] if state.place < len(self.names) else []
+            for place in places:
+                for value, after in self._present(state, place):
+                    nfa.literal(spell_string(self.names[place]), node, joint(after, value))
+            if self.values.options.order == "any" or not places:
+                for keys, value, after in self._other(state):
+                    nfa.embed(keys, node, joint(after, value))
+            elif (skipped := self._absent(state, state.place)) is not None:
+                nfa.epsilon(node, before_node(skipped))
+        return nfa.build(entry, [end])
+
+    def _more_may_come(self, state: _State) -> bool:
+        return bool(self.classes) or state.place < len(self.names)
+
+
+def _miscounts(part: ObjectPart, count: int) -> bool:
+    """Whether a schema fails by the mere number of properties."""
+    return count < part.min_properties or (part.max_properties is not None and count > part.max_properties)
+
+
+def _choices(offers: dict[int, tuple[Literal, ...]]) -> Iterator[tuple[tuple[Literal, ...], frozenset[int]]]:
+    """Every way to let some of the schemas fail here, each by the negation of one thing that it asks."""
+    columns = [[(None, j), *((literal.negated(), j) for literal in asked)] for j, asked in offers.items() if asked]
+    for row in product(*columns):
+        chosen = [(literal, j) for literal, j in row if literal is not None]
+        yield tuple(literal for literal, _ in chosen), frozenset(j for _, j in chosen)

@@ -1,0 +1,62 @@
+"""How JSON is to be spelled and how far unbounded schemas are unrolled: the choices that a caller has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from diffinity.errors import InvalidArgument
+
+Whitespace = Literal["dumps", "compact", "flexible"]
+Order = Literal["declared", "any"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything besides the schema that the automaton depends on.
+
+    >>> Options(whitespace="compact").whitespace
+    'compact'
+    >>> Options(max_depth=-1)
+    Traceback (most recent call last):
+    diffinity.errors.InvalidArgument: max_depth must be a whole number of at least 0, not -1
+    """
+
+    whitespace: Whitespace = "dumps"
+    """`dumps` is `json.dumps`'s `", "` and `": "`; `compact` has none; `flexible` allows some anywhere."""
+
+    order: Order = "declared"
+    """Whether an object's properties come as the schema lists them (others after them) or in any order."""
+
+    open: bool = False
+    """Whether properties that the schema permits without naming them may appear."""
+
+    lenient: bool = False
+    """Whether to go on without a keyword that cannot be honoured; outputs may then violate that keyword."""
+
+    max_depth: int | None = None
+    """How many times a recursive `$ref` may be entered on the way down; None for as many as stay affordable."""
+
+    any_depth: int | None = None
+    """How many levels a value may have of which nothing is asked; None for as many as stay affordable."""
+
+    max_string: int = 256
+    """Code points of a string that has a `maxLength` above this one (or that its `minLength` needs)."""
+
+    max_space: int = 8
+    """White space characters in a row that `flexible` allows."""
+
+    max_branches: int = 256
+    """Alternatives that one place may have once `anyOf`, `oneOf`, `if` … are multiplied out."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_depth", "any_depth", "max_string", "max_space", "max_branches"):
+            value = getattr(self, name)
+            if value is None and name.endswith("depth"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise InvalidArgument(f"{name} must be a whole number of at least 0, not {value!r}")
+        if self.whitespace not in ("dumps", "compact", "flexible"):
+            raise InvalidArgument(f"whitespace is 'dumps', 'compact' or 'flexible', not {self.whitespace!r}")
+        if self.order not in ("declared", "any"):
+            raise InvalidArgument(f"order is 'declared' or 'any', not {self.order!r}")

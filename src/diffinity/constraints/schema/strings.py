@@ -1,0 +1,219 @@
+"""Strings: length, pattern, format and lists of values, first over their text, then over its JSON spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from diffinity.constraints.dfa import ByteDFA
+from diffinity.constraints.nfa import NfaBuilder
+from diffinity.constraints.schema.ecma import searched
+from diffinity.constraints.schema.formats import format_language
+from diffinity.constraints.schema.spelling import spell_string, utf8
+from diffinity.limits import compiling
+
+_SHORT_ESCAPES = {
+    0x08: b"\\b",
+    0x09: b"\\t",
+    0x0A: b"\\n",
+    0x0C: b"\\f",
+    0x0D: b"\\r",
+    0x22: b'\\"',
+    0x5C: b"\\\\",
+}
+
+
+@dataclass(frozen=True)
+class StringFacets:
+    """What one schema says about strings; the default says nothing. Lengths count code points."""
+
+    min_length: int = 0
+    max_length: int | None = None
+    patterns: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
+    values: frozenset[str] | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether every string will do."""
+        return self == StringFacets()
+
+
+def strings(
+    wanted: Sequence[StringFacets],
+    unwanted: Sequence[StringFacets] = (),
+    *,
+    longest: int = 256,
+    controls: bool = True,
+) -> ByteDFA:
+    """The JSON spelling of the strings that satisfy all of `wanted` and none of `unwanted`.
+
+    `longest` cuts a `maxLength` above it; `controls` admits control characters that need a `\\u00XX` escape.
+
+    >>> short = strings([StringFacets(max_length=2)])
+    >>> short.accepts('"é\\\\n"'.encode()), short.accepts(b'"abc"')
+    (True, False)
+    """
+    low = max((f.min_length for f in wanted), default=0)
+    highs = [f.max_length for f in wanted if f.max_length is not None]
+    high = min(highs) if highs else None
+    if high is not None:
+        high = min(high, max(low, longest))
+        if high < low:
+            return ByteDFA.empty()
+    lists = [f.values for f in wanted if f.values is not None]
+    if lists:
+        return _listed(frozenset.intersection(*lists), low, high, wanted, unwanted)
+    parts = [searched(p) for p in sorted({p for f in wanted for p in f.patterns})]
+    formats = (format_language(name) for name in sorted({n for f in wanted for n in f.formats}))
+    parts += [found for found in formats if found is not None]
+    if not parts and not unwanted:
+        return bounded(low, high, controls)
+    if low or high is not None:
+        parts.append(code_points(low, high))
+    text = parts[0] if parts else ByteDFA.utf8()
+    for part in parts[1:]:
+        text = text.intersection(part)
+    for facets in unwanted:
+        text = text.difference(_text(facets))
+    return quoted(text, controls)
+
+
+def _listed(
+    values: frozenset[str],
+    low: int,
+    high: int | None,
+    wanted: Sequence[StringFacets],
+    unwanted: Sequence[StringFacets],
+) -> ByteDFA:
+    """The values of a list that satisfy everything, looked at one by one."""
+    kept = [v for v in values if low <= len(v) and (high is None or len(v) <= high)]
+    for facets in wanted:
+        languages = [searched(pattern) for pattern in facets.patterns]
+        languages += [found for name in facets.formats if (found := format_language(name)) is not None]
+        kept = [v for v in kept if all(language.accepts(utf8(v)) for language in languages)]
+    for facets in unwanted:
+        if facets.values is not None and facets == StringFacets(values=facets.values):
+            kept = [v for v in kept if v not in facets.values]
+        elif kept:
+            language = _text(facets)
+            kept = [v for v in kept if not language.accepts(utf8(v))]
+    return ByteDFA.from_strings(spell_string(v) for v in kept)
+
+
+def _text(facets: StringFacets) -> ByteDFA:
+    """The text of all strings that may satisfy the facets: without formats, whose grammars may be narrower."""
+    text = ByteDFA.utf8() if facets.values is None else ByteDFA.from_strings(utf8(v) for v in facets.values)
+    if facets.max_length is not None and facets.max_length < facets.min_length:
+        return ByteDFA.empty()
+    if facets.min_length or facets.max_length is not None:
+        text = text.intersection(code_points(facets.min_length, facets.max_length))
+    for pattern in facets.patterns:
+        text = text.intersection(searched(pattern, wide=True))
+    return text
+
+
+@lru_cache(maxsize=1)
+def _code_point() -> ByteDFA:
+    utf8 = ByteDFA.utf8()
+    nfa = NfaBuilder()
+    first = nfa.states(utf8.n_states)
+    end = nfa.state()
+    for source, low, high, target in zip(*(column.tolist() for column in utf8.byte_ranges), strict=True):
+        nfa.edge(first + source, low, high, end if target == 0 else first + target)
+    return nfa.build(first, [end])
+
+
+@lru_cache(maxsize=64)
+def code_points(low: int, high: int | None) -> ByteDFA:
+    """UTF-8 text of so many code points.
+
+    >>> code_points(1, 1).accepts("é".encode()), code_points(1, 1).accepts(b"ab")
+    (True, False)
+    """
+    return _code_point().repeat(low, high)
+
+
+@lru_cache(maxsize=1)
+def _spelled_code_point(controls: bool) -> ByteDFA:
+    return _escaped(_code_point(), controls)
+
+
+@lru_cache(maxsize=64)
+def bounded(low: int, high: int | None, controls: bool) -> ByteDFA:
+    """The JSON spelling of all strings of so many code points.
+
+    >>> bounded(0, None, True).accepts(b'"\\\\u0000"'), bounded(0, None, False).accepts(b'"\\\\u0000"')
+    (True, False)
+    """
+    one = _spelled_code_point(controls)
+    copies = low if high is None else high
+    with compiling() as budget:
+        budget.check("nfa_states", copies * (one.n_states + 1), f"a string of {copies:,} characters")
+    nfa = NfaBuilder()
+    start, end = nfa.state(), nfa.state()
+    place = nfa.state()
+    nfa.edge(start, 0x22, 0x22, place)
+    for count in range(copies + 1):
+        if count >= low:
+            nfa.edge(place, 0x22, 0x22, end)
+        if count < copies:
+            after = nfa.state()
+            nfa.embed(one, place, after)
+            place = after
+    if high is None:
+        nfa.embed(one, place, place)
+    return nfa.build(start, [end])
+
+
+def quoted(text: ByteDFA, controls: bool = True) -> ByteDFA:
+    """The JSON spelling, with quotes, of every string of a machine over text.
+
+    >>> quoted(ByteDFA.literal(b'a"')).accepts(b'"a\\\\""')
+    True
+    """
+    return _escaped(text, controls, b'"')
+
+
+@lru_cache(maxsize=256)
+def matching(pattern: str, wide: bool, controls: bool) -> ByteDFA:
+    """The JSON spelling of the strings in which a pattern occurs.
+
+    >>> matching("^x-", False, False).accepts(b'"x-a"')
+    True
+    """
+    return quoted(searched(pattern, wide), controls)
+
+
+def _escaped(text: ByteDFA, controls: bool, quote: bytes = b"") -> ByteDFA:
+    """The same machine reading each character as JSON spells it, between two quotes if any."""
+    if text.is_empty:
+        return text
+    nfa = NfaBuilder()
+    nfa.states(text.n_states)
+    start, end = nfa.state(), nfa.state()
+    nfa.literal(quote, start, 0)
+    for final in np.flatnonzero(text.accepting).tolist():
+        nfa.literal(quote, final, end)
+    escapes = dict(_SHORT_ESCAPES)
+    if controls:
+        escapes |= {byte: b"\\u00%02x" % byte for byte in range(0x20) if byte not in escapes}
+    for low, high in ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0xFF)):
+        for source, first, last, target in _clipped(text, low, high):
+            nfa.edge(source, first, last, target)
+    for byte, spelled in escapes.items():
+        targets = text.table[:, text.byte_class[byte]]
+        for source in np.flatnonzero(targets >= 0).tolist():
+            nfa.literal(spelled, source, int(targets[source]))
+    return nfa.build(start, [end])
+
+
+def _clipped(text: ByteDFA, low: int, high: int) -> list[tuple[int, int, int, int]]:
+    """The machine's transitions on bytes from `low` to `high`."""
+    source, first, last, target = text.byte_ranges
+    keep = (first <= high) & (last >= low)
+    columns = (source[keep], np.maximum(first[keep], low), np.minimum(last[keep], high), target[keep])
+    return list(zip(*(column.tolist() for column in columns), strict=True))

@@ -1,0 +1,38 @@
+"""What builders of arrays and objects need from the compiler: the automaton of the values at a place below."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from diffinity.constraints.dfa import ByteDFA
+from diffinity.constraints.schema.assembly import Assembly
+from diffinity.constraints.schema.document import Document
+from diffinity.constraints.schema.literals import Literal
+from diffinity.constraints.schema.options import Options
+
+
+class Values(Protocol):
+    """Compiles the values below a place."""
+
+    @property
+    def options(self) -> Options:
+        """How to spell and how far to go."""
+        ...
+
+    @property
+    def document(self) -> Document:
+        """The document that is compiled."""
+        ...
+
+    def below(self, literals: tuple[Literal, ...]) -> ByteDFA:
+        """The spellings of the values that satisfy the literals one level further down."""
+        ...
+
+    @property
+    def assembly(self) -> Assembly:
+        """How a value is put into a larger one."""
+        ...
+
+    def limit_states(self, states: int, doing: str) -> None:
+        """Raise `ConstraintTooLarge` if so many states are too many."""
+        ...

@@ -1,0 +1,163 @@
+"""Sentence templates of natural-language benchmarks: which word stands where, each with the regex that it means.
+
+What a word is: a run of the letters A–Z, a–z and digits, with single apostrophes allowed inside ("don't" is one
+word, "1990" is one). Between words stand gaps: one or more spaces, newlines or marks of ``, . ; : ! ? " ( ) -``;
+a gap may also open or close the text. So "well-known" is two words, and a text with any other character (an
+accented letter, a currency sign) is not a text of these templates; say `words=WORDS_OF_ANY_SCRIPT` where letters
+of every script are wanted, at the cost of an automaton some hundred times larger.
+
+Positions count from 1, as one says them: the first word is word 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import permutations
+from math import factorial
+
+from diffinity.constraints.base import And, Constraint, Regex
+from diffinity.constraints.dfa import ByteDFA
+from diffinity.errors import InvalidArgument, UnsupportedConstraint
+
+
+@dataclass(frozen=True)
+class Words:
+    """What counts as a letter of a word and as a mark between words: two character classes of `re`.
+
+    >>> Words().word
+    "[A-Za-z0-9]+(?:'[A-Za-z0-9]+)*"
+    """
+
+    letter: str = "[A-Za-z0-9]"
+    gap: str = r'[ \n,.;:!?"()\-]'
+
+    @property
+    def word(self) -> str:
+        """One word, whichever."""
+        return f"{self.letter}+(?:'{self.letter}+)*"
+
+
+ENGLISH = Words()
+WORDS_OF_ANY_SCRIPT = Words(r"[^\W_]", r"[^\w']")
+
+MOST_ORDERS = 120  # alternatives that `ContainsWords.pattern` will write out
+
+
+def word_at(n: int, word: str, *, ignore_case: bool = False, words: Words = ENGLISH) -> Regex:
+    """Texts whose n-th word is `word`.
+
+    >>> word_at(2, "old").accepts("The old river."), word_at(2, "old").accepts("An older river.")
+    (True, False)
+    """
+    before = f"(?:{words.word}{words.gap}+){{{_position(n) - 1}}}"
+    return Regex(_text(before + _exactly(word, words, ignore_case) + _more_after(words), words))
+
+
+def word_from_end(n: int, word: str, *, ignore_case: bool = False, words: Words = ENGLISH) -> Regex:
+    """Texts whose n-th word from the end is `word`; 1 is the last.
+
+    >>> word_from_end(1, "river").accepts("The old river.")
+    True
+    """
+    after = f"(?:{words.gap}+{words.word}){{{_position(n) - 1}}}"
+    return Regex(_text(_more_before(words) + _exactly(word, words, ignore_case) + after, words))
+
+
+def between(
+    first: str, second: str, n: int | None = None, *, ignore_case: bool = False, words: Words = ENGLISH
+) -> Regex:
+    """Texts in which `first` comes before `second` with exactly n words between; None for any number.
+
+    >>> between("old", "river", 1).accepts("The old grey river."), between("old", "river").accepts("old river")
+    (True, True)
+    """
+    if n is not None and n < 0:
+        raise InvalidArgument(f"the number of words between must be 0 or more, not {n}")
+    count = "*" if n is None else f"{{{n}}}"
+    middle = f"{words.gap}+(?:{words.word}{words.gap}+){count}"
+    pair = _exactly(first, words, ignore_case) + middle + _exactly(second, words, ignore_case)
+    return Regex(_text(_more_before(words) + pair + _more_after(words), words))
+
+
+def has_word_of_length(n: int, *, words: Words = ENGLISH) -> Regex:
+    """Texts with some word of exactly n letters; apostrophes are not counted.
+
+    >>> has_word_of_length(5).accepts("I can't be."), has_word_of_length(4).accepts("I can't be.")
+    (False, True)
+    """
+    sized = f"{words.letter}(?:'?{words.letter}){{{_position(n) - 1}}}"
+    return Regex(_text(_more_before(words) + sized + _more_after(words), words))
+
+
+def contains_words(*wanted: str, ignore_case: bool = False, words: Words = ENGLISH) -> ContainsWords:
+    """Texts that contain all of these words, in any order; a word given twice must stand there twice.
+
+    >>> contains_words("river", "old").accepts("The old river."), contains_words("old").accepts("The older river.")
+    (True, False)
+    """
+    return ContainsWords(tuple(wanted), ignore_case, words)
+
+
+@dataclass(frozen=True)
+class ContainsWords(Constraint):
+    """All of some words, in any order: an intersection, and where it is short enough also a regex."""
+
+    wanted: tuple[str, ...]
+    ignore_case: bool = False
+    words: Words = field(default=ENGLISH)
+
+    def __post_init__(self) -> None:
+        if not self.wanted:
+            raise InvalidArgument("contains_words needs at least one word")
+        for word in self.wanted:
+            _exactly(word, self.words, self.ignore_case)
+
+    def _build(self) -> ByteDFA:
+        counted = Counter(word.lower() if self.ignore_case else word for word in self.wanted)
+        return And(tuple(Regex(self._in_order([word] * n)) for word, n in counted.items())).dfa()
+
+    def pattern(self) -> str:
+        """The alternation of all orders; refused beyond five words, where there are too many.
+
+        >>> re.fullmatch(contains_words("b", "a").pattern(), "b c a") is not None
+        True
+        """
+        orders = factorial(len(self.wanted))
+        if orders > MOST_ORDERS:
+            raise UnsupportedConstraint(
+                f"contains_words of {len(self.wanted)} words is {orders:,} orders as a regular expression; "
+                "use the constraint itself, which is an intersection"
+            )
+        return "|".join(self._in_order(list(order)) for order in sorted(set(permutations(self.wanted))))
+
+    def _in_order(self, order: list[str]) -> str:
+        gap, word = self.words.gap, self.words.word
+        between_them = f"{gap}+(?:{word}{gap}+)*"
+        wanted = between_them.join(_exactly(w, self.words, self.ignore_case) for w in order)
+        return _text(_more_before(self.words) + wanted + _more_after(self.words), self.words)
+
+
+def _text(pattern: str, words: Words) -> str:
+    return f"{words.gap}*{pattern}{words.gap}*"
+
+
+def _more_before(words: Words) -> str:
+    return f"(?:{words.word}{words.gap}+)*"
+
+
+def _more_after(words: Words) -> str:
+    return f"(?:{words.gap}+{words.word})*"
+
+
+def _exactly(word: str, words: Words, ignore_case: bool) -> str:
+    if not re.fullmatch(words.word, word):
+        raise InvalidArgument(f"{word!r} is not one word of these templates: it must match {words.word}")
+    return f"(?i:{re.escape(word)})" if ignore_case else re.escape(word)
+
+
+def _position(n: int) -> int:
+    if n < 1:
+        raise InvalidArgument(f"positions and lengths count from 1, not {n}")
+    return n
