@@ -1,0 +1,243 @@
+"""The exact dynamic programme: how probable acceptance is, what it says of each token, and the best strings.
+
+`acceptance` gives log P(L) and the posterior marginals q; `log_acceptance` the same as a differentiable torch
+function whose gradient is q − p; `decode` and `top` give accepted token strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from diffinity.acceptance import batched, cpu
+from diffinity.alignment.automaton import TokenAutomaton
+from diffinity.errors import InvalidArgument
+from diffinity.limits import Budget, current_limits
+
+Backend = Literal["auto", "numba", "torch"]
+Automata = TokenAutomaton | Sequence[TokenAutomaton]
+
+__all__ = ["Acceptance", "Decoded", "acceptance", "decode", "log_acceptance", "path_acceptance", "top"]
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """What the dynamic programme says of a batch."""
+
+    log_prob: Tensor  # (B,), float64: log P(the string is in L)
+    marginals: Tensor  # (B, L, V): P(token k is v | the string is in L); p itself where that is impossible
+
+    @property
+    def possible(self) -> Tensor:
+        """(B,): whether P(L) > 0."""
+        return self.log_prob > -torch.inf
+
+
+def acceptance(
+    probs: Tensor, automaton: Automata, *, logits: bool = False, backend: Backend = "auto"
+) -> Acceptance:
+    """log P(L) and posterior marginals for token distributions (B, L, V), or with `logits=True` their logits.
+
+    `automaton` is one for all samples or a list with one for each. The CPU runs compiled loops, other devices
+    batched torch; `backend` overrides that. A sample whose P(L) is zero has log_prob −inf and marginals p, that
+    is a zero gradient.
+
+    >>> from diffinity.alignment import Vocabulary, align
+    >>> from diffinity.constraints import Regex
+    >>> cat = align(Regex("ca|b."), Vocabulary([b"a", b"b", b"c"]), framing="exact")
+    >>> r = acceptance(torch.tensor([[[0.2, 0.3, 0.5], [0.6, 0.2, 0.2]]]), cat)
+    >>> round(float(r.log_prob.exp()), 6)
+    0.6
+    """
+    automata = _check(probs, automaton)
+    log_prob = torch.empty(probs.shape[0], dtype=torch.float64, device=probs.device)
+    if _use_numba(probs, backend):
+        samples = cpu.split(probs, logits)
+        found = cpu.over_batch(lambda i: cpu.marginals(samples[i], automata[i]), len(samples))
+        log_prob[:] = torch.tensor([one[0] for one in found], dtype=torch.float64)
+        marginals = torch.from_numpy(np.stack([one[1] for one in found]))
+        return Acceptance(log_prob, marginals.to(probs.device))
+    marginals = torch.empty(probs.shape, dtype=torch.float64, device=probs.device)
+    for one, rows in _by_automaton(automata):
+        log_prob[rows], marginals[rows] = batched.marginals(probs[rows].detach(), one, logits)
+    return Acceptance(log_prob, marginals.to(probs.dtype))
+
+
+def path_acceptance(
+    probs: Tensor, automaton: Automata, *, logits: bool = False, seed: int | None = None
+) -> Acceptance:
+    """As `acceptance`, but given one path of automaton states instead of all of them.
+
+    The path is the most probable one or, with a `seed`, one drawn from the posterior (sample i from (seed, i)).
+    `log_prob` is the log probability of that path, `marginals` those of the tokens along it.
+
+    >>> from diffinity.alignment import Vocabulary, align
+    >>> from diffinity.constraints import Regex
+    >>> cat = align(Regex("ca|b."), Vocabulary([b"a", b"b", b"c"]), framing="exact")
+    >>> r = path_acceptance(torch.tensor([[[0.2, 0.5, 0.3], [0.6, 0.2, 0.2]]]), cat)
+    >>> r.marginals[0, 0].tolist()  # the path of "b." has 0.5, that of "ca" 0.18
+    [0.0, 1.0, 0.0]
+    """
+    automata = _check(probs, automaton)
+    samples = cpu.split(probs.cpu(), logits)
+
+    def work(i: int) -> tuple[float, Any]:
+        rng = None if seed is None else np.random.default_rng((seed, i))
+        return cpu.path_marginals(samples[i], automata[i], rng)
+
+    found = cpu.over_batch(work, len(samples))
+    log_prob = torch.tensor([one[0] for one in found], dtype=torch.float64)
+    marginals = torch.from_numpy(np.stack([one[1] for one in found]))
+    return Acceptance(log_prob.to(probs.device), marginals.to(probs.device))
+
+
+def log_acceptance(logits: Tensor, automaton: Automata, *, backend: Backend = "auto") -> Tensor:
+    """log P(L) (B,) for logits (B, L, V), differentiable: its gradient is q − p, from no graph.
+
+    >>> from diffinity.alignment import Vocabulary, align
+    >>> from diffinity.constraints import Text
+    >>> ab = align(Text("ab"), Vocabulary([b"a", b"b"]), framing="exact")
+    >>> logits = torch.zeros(1, 2, 2, requires_grad=True)
+    >>> log_acceptance(logits, ab).sum().backward()
+    >>> logits.grad[0].tolist()
+    [[0.5, -0.5], [-0.5, 0.5]]
+    """
+    result: Tensor = _LogAcceptance.apply(logits, automaton, backend)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _LogAcceptance(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, automaton: Automata, backend: Backend) -> Tensor:
+        found = acceptance(logits, automaton, logits=True, backend=backend)
+        ctx.save_for_backward(logits, found.marginals, found.possible)
+        return found.log_prob.to(logits.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
+        logits, q, possible = ctx.saved_tensors
+        difference = (q - logits.softmax(dim=-1)) * possible[:, None, None]
+        return upstream[0][:, None, None] * difference, None, None
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Accepted strings, one a sample."""
+
+    tokens: Tensor  # (B, L)
+    log_prob: Tensor  # (B,), float64: of the string under the distributions
+
+
+def decode(
+    probs: Tensor,
+    automaton: Automata,
+    how: Literal["best", "sample", "argmax"] = "best",
+    *,
+    logits: bool = False,
+    seed: int = 0,
+) -> Decoded:
+    """Token strings from distributions (B, L, V).
+
+    `best` is the most probable accepted string, exactly; `sample` a draw from the distribution given acceptance
+    (sample i from (seed, i)); both always are in the language, or `InfeasibleConstraint` is raised. `argmax`
+    takes the most probable token everywhere, in the language or not.
+
+    >>> from diffinity.alignment import Vocabulary, align
+    >>> from diffinity.constraints import Regex
+    >>> ab = align(Regex("ab|ba"), Vocabulary([b"a", b"b"]), framing="exact")
+    >>> decode(torch.tensor([[[0.6, 0.4], [0.9, 0.1]]]), ab).tokens.tolist()
+    [[1, 0]]
+    """
+    automata = _check(probs, automaton)
+    if how not in ("best", "sample", "argmax"):
+        raise InvalidArgument(f"how must be 'best', 'sample' or 'argmax', but is {how!r}")
+    samples = cpu.split(probs.cpu(), logits)
+    if how == "argmax":
+        tokens = probs.argmax(dim=-1)
+        chosen = [
+            one.log_probs()[np.arange(one.length), ids.cpu().numpy()].sum()
+            for one, ids in zip(samples, tokens, strict=True)
+        ]
+        return Decoded(tokens, torch.tensor(chosen, dtype=torch.float64, device=probs.device))
+    for one, _ in _by_automaton(automata):
+        one.check_feasible(probs.shape[1])
+
+    def work(i: int) -> tuple[float, Any]:
+        if how == "best":
+            return cpu.best_string(samples[i], automata[i])
+        return cpu.sample_string(samples[i], automata[i], np.random.default_rng((seed, i)))
+
+    found = cpu.over_batch(work, len(samples))
+    tokens = torch.from_numpy(np.stack([one[1] for one in found])).to(probs.device)
+    return Decoded(tokens, torch.tensor([one[0] for one in found], dtype=torch.float64, device=probs.device))
+
+
+def top(
+    probs: Tensor, automaton: Automata, k: int, *, logits: bool = False
+) -> list[list[tuple[float, list[int]]]]:
+    """For each sample the k most probable accepted token strings with their log probabilities, best first.
+
+    >>> from diffinity.alignment import Vocabulary, align
+    >>> from diffinity.constraints import Regex
+    >>> ab = align(Regex("[ab]"), Vocabulary([b"a", b"b"]), framing="exact")
+    >>> [ids for _, ids in top(torch.tensor([[[0.6, 0.4]]]), ab, k=3)[0]]
+    [[0], [1]]
+    """
+    if k < 1:
+        raise InvalidArgument(f"k must be at least 1, but is {k}")
+    automata = _check(probs, automaton)
+    samples = cpu.split(probs.cpu(), logits)
+    found = cpu.over_batch(lambda i: cpu.best_strings(samples[i], automata[i], k), len(samples))
+    return [[(value, ids.tolist()) for value, ids in one] for one in found]
+
+
+def _check(probs: Tensor, automaton: Automata) -> list[TokenAutomaton]:
+    """Check shapes once; one automaton per sample."""
+    if probs.ndim != 3 or not probs.is_floating_point():
+        raise InvalidArgument(
+            f"expected floating distributions (B, L, V), but got {probs.dtype} of shape {tuple(probs.shape)}"
+        )
+    automata = [automaton] * probs.shape[0] if isinstance(automaton, TokenAutomaton) else list(automaton)
+    if len(automata) != probs.shape[0]:
+        raise InvalidArgument(f"{len(automata)} automata for {probs.shape[0]} samples: give one, or one for each")
+    for one in automata:
+        if one.vocab_size != probs.shape[2]:
+            raise InvalidArgument(
+                f"the automaton is over {one.vocab_size} tokens, the distributions over {probs.shape[2]}"
+            )
+    budget = Budget(current_limits())
+    for one, _ in _by_automaton(automata):
+        budget.check("memory_bytes", foreseen_bytes(one, probs.shape[1]), "the dynamic programme for one sample")
+    return automata
+
+
+def foreseen_bytes(automaton: TokenAutomaton, length: int) -> int:
+    """What the dynamic programme allocates for one sample beside the probabilities, in bytes.
+
+    >>> from diffinity.alignment import Vocabulary, align
+    >>> from diffinity.constraints import Text
+    >>> foreseen_bytes(align(Text("a"), Vocabulary([b"a"]), "exact"), length=64) < 20_000
+    True
+    """
+    edges = automaton.edges
+    by_state = 8 + 8 + 4 + 2  # masses or values, back pointers, tails, what is live
+    by_class = 4 * 8 + 4  # sums, their logarithms, scaled, ratios; where the largest is
+    return (length + 1) * (by_state * automaton.n_states + by_class * automaton.n_classes + 24 * edges.n_groups)
+
+
+def _use_numba(probs: Tensor, backend: Backend) -> bool:
+    if backend not in ("auto", "numba", "torch"):
+        raise InvalidArgument(f"backend must be 'auto', 'numba' or 'torch', but is {backend!r}")
+    return backend == "numba" or (backend == "auto" and probs.device.type == "cpu")
+
+
+def _by_automaton(automata: Sequence[TokenAutomaton]) -> list[tuple[TokenAutomaton, list[int]]]:
+    rows: dict[int, tuple[TokenAutomaton, list[int]]] = {}
+    for i, one in enumerate(automata):
+        rows.setdefault(id(one), (one, []))[1].append(i)
+    return list(rows.values())

@@ -1,0 +1,278 @@
+"""The CPU backend: one sample at a time in compiled loops, samples in parallel threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from diffinity.acceptance import numba_kernels as kernels
+from diffinity.alignment.automaton import TokenAutomaton
+
+Array = NDArray[np.floating[Any]]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The distributions of one sample: probabilities (L, V) and, where they came from logits, those too."""
+
+    probs: Array
+    logits: Array | None = None
+    log_norm: NDArray[np.float64] | None = None  # (L,)
+
+    @property
+    def length(self) -> int:
+        return int(self.probs.shape[0])
+
+    def log_probs(self) -> NDArray[np.float64]:
+        """log p (L, V) in float64, −inf for impossible tokens."""
+        if self.logits is not None and self.log_norm is not None:
+            return self.logits.astype(np.float64) - self.log_norm[:, None]
+        with np.errstate(divide="ignore"):
+            return np.log(self.probs.astype(np.float64))
+
+
+def split(scores: Tensor, logits: bool) -> list[Scores]:
+    """One `Scores` a sample of (B, L, V)."""
+    scores = scores.detach()
+    if scores.dtype not in (torch.float32, torch.float64):
+        scores = scores.float()
+    scores = scores.contiguous()
+    if not logits:
+        return [Scores(sample.numpy()) for sample in scores]
+    probs = scores.softmax(dim=-1)
+    norms = (
+        scores.double().logsumexp(dim=-1) if scores.dtype == torch.float64 else scores.logsumexp(dim=-1).double()
+    )
+    return [Scores(p.numpy(), s.numpy(), n.numpy()) for p, s, n in zip(probs, scores, norms, strict=True)]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Class sums of one sample, rescaled per position: sum = scaled·exp(log_scale)."""
+
+    sums: NDArray[np.float64]  # (L, C) as summed, may have underflowed
+    log_sums: NDArray[np.float64]  # (L, C)
+    scaled: NDArray[np.float64]  # (L, C)
+    log_scale: NDArray[np.float64]  # (L,)
+    grouped: NDArray[np.float64]  # (L, G)
+
+
+def weights(scores: Scores, automaton: TokenAutomaton) -> Weights:
+    """The sums of the token probabilities over classes and over groups of classes."""
+    shape = (scores.length, automaton.n_classes)
+    sums, log_sums, scaled = np.empty(shape), np.empty(shape), np.empty(shape)
+    log_scale = np.empty(scores.length)
+    _call(kernels.class_sums, scores.probs, automaton.class_of, sums)
+    useful = (automaton.next >= 0).any(axis=0)
+    if scores.logits is not None:
+        order, first = automaton.tokens_by_class
+        _call(kernels.rescue_sums, scores.logits, scores.log_norm, order, first, useful, sums, log_sums)
+    else:
+        with np.errstate(divide="ignore"):
+            np.log(np.where(useful, sums, 0.0), out=log_sums)
+    _call(kernels.scale_rows, log_sums, scaled, log_scale)
+    edges = automaton.edges
+    grouped = np.empty((scores.length, edges.n_groups))
+    _call(kernels.group_sums, scaled, edges.members_first, edges.members, grouped)
+    return Weights(sums, log_sums, scaled, log_scale, grouped)
+
+
+def forward(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDArray[np.float64]]:
+    """log P(L) and the forward masses (L+1, S)."""
+    length = w.scaled.shape[0]
+    alpha = np.empty((length + 1, automaton.n_states))
+    edges = automaton.edges
+    log_total = _call(
+        kernels.forward,
+        w.grouped,
+        edges.first,
+        edges.head,
+        edges.group,
+        automaton.live(length),
+        automaton.accepting,
+        alpha,
+    )
+    return float(log_total + w.log_scale.sum()), alpha
+
+
+def marginals(scores: Scores, automaton: TokenAutomaton) -> tuple[float, Array]:
+    """log P(L) and q (L, V); q is p itself where P(L) = 0."""
+    w = weights(scores, automaton)
+    log_prob, alpha = forward(w, automaton)
+    if log_prob == -np.inf:
+        return log_prob, scores.probs.copy()
+    edges = automaton.edges
+    posterior = np.empty_like(w.grouped)
+    live = automaton.live(scores.length)
+    _call(
+        kernels.backward,
+        w.grouped,
+        edges.first,
+        edges.head,
+        edges.group,
+        live,
+        automaton.accepting,
+        alpha,
+        posterior,
+    )
+    ratio = np.empty_like(w.scaled)
+    _call(kernels.spread, posterior, edges.members_first, edges.members, ratio)
+    return log_prob, _expanded(scores, automaton, w, ratio)
+
+
+def path_marginals(
+    scores: Scores, automaton: TokenAutomaton, rng: np.random.Generator | None
+) -> tuple[float, Array]:
+    """log of the path's share and q (L, V) given one path of states: the most probable, or one drawn."""
+    w = weights(scores, automaton)
+    path = _path(w, automaton, rng)
+    if path is None:
+        return -np.inf, scores.probs.copy()
+    groups = automaton.edges.group[path]
+    at = np.arange(scores.length)
+    chosen = w.grouped[at, groups]
+    ratio = np.zeros_like(w.scaled)
+    edges = automaton.edges
+    for k in at:
+        begin, end = edges.members_first[groups[k]], edges.members_first[groups[k] + 1]
+        ratio[k, edges.members[begin:end]] = 1.0 / chosen[k]
+    log_share = float(np.log(chosen).sum() + w.log_scale.sum())
+    return log_share, _expanded(scores, automaton, w, ratio)
+
+
+def _path(w: Weights, automaton: TokenAutomaton, rng: np.random.Generator | None) -> NDArray[np.int64] | None:
+    """The pairs along a path of states, or None where every path has probability zero."""
+    edges, length = automaton.edges, w.scaled.shape[0]
+    path = np.zeros(length, np.int64)
+    live = automaton.live(length)
+    if rng is None:
+        with np.errstate(divide="ignore"):
+            log_weight = np.log(w.grouped)
+        value = _call(
+            kernels.best_path, log_weight, edges.first, edges.head, edges.group, live, automaton.accepting, path
+        )
+        return path if value > -np.inf else None
+    log_prob, alpha = forward(w, automaton)
+    if log_prob == -np.inf:
+        return None
+    draws = rng.random(length + 1)
+    _call(
+        kernels.sample_path,
+        w.grouped,
+        edges.head,
+        edges.group,
+        alpha,
+        automaton.accepting,
+        draws,
+        path,
+        edges.tail,
+    )
+    return path
+
+
+def _expanded(scores: Scores, automaton: TokenAutomaton, w: Weights, ratio: NDArray[np.float64]) -> Array:
+    """q (L, V) from q/p per class in units of the scaled sums."""
+    out = np.empty_like(scores.probs)
+    mass = w.scaled * ratio  # the posterior probability of each class
+    with np.errstate(over="ignore", invalid="ignore"):
+        per_token = np.where(w.sums > kernels.TINY, ratio * np.exp(-w.log_scale)[:, None], 0.0)
+    _call(kernels.expand, scores.probs, automaton.class_of, per_token.astype(scores.probs.dtype), out)
+    if scores.logits is not None:
+        order, first = automaton.tokens_by_class
+        _call(kernels.expand_rescued, scores.logits, scores.log_norm, order, first, w.sums, w.log_sums, mass, out)
+    elif (small := (w.sums <= kernels.TINY) & (mass > 0)).any():
+        for k, c in zip(*np.nonzero(small), strict=True):
+            tokens = automaton.class_of == c
+            out[k, tokens] = mass[k, c] * (scores.probs[k, tokens].astype(np.float64) / w.sums[k, c])
+    return out
+
+
+FLOOR = -1e5  # what an impossible token counts when something has to be decoded all the same
+
+
+def best_string(scores: Scores, automaton: TokenAutomaton) -> tuple[float, NDArray[np.int64]]:
+    """The most probable accepted token string and its log probability (−inf if it holds an impossible token)."""
+    log_probs = scores.log_probs()
+    shape = (scores.length, automaton.n_classes)
+    best, where = np.empty(shape), np.empty(shape, np.int32)
+    _call(kernels.class_maxima, np.maximum(log_probs, FLOOR), automaton.class_of, best, where)
+    edges = automaton.edges
+    log_weight = np.empty((scores.length, edges.n_groups))
+    which = np.empty((scores.length, edges.n_groups), np.int32)
+    _call(kernels.group_maxima, best, edges.members_first, edges.members, log_weight, which)
+    path = np.zeros(scores.length, np.int64)
+    live = automaton.live(scores.length)
+    _call(kernels.best_path, log_weight, edges.first, edges.head, edges.group, live, automaton.accepting, path)
+    at = np.arange(scores.length)
+    ids = where[at, which[at, edges.group[path]]].astype(np.int64)
+    return float(log_probs[at, ids].sum()), ids
+
+
+def sample_string(
+    scores: Scores, automaton: TokenAutomaton, rng: np.random.Generator
+) -> tuple[float, NDArray[np.int64]]:
+    """A token string drawn from p given that it is accepted; the best one where P(L) = 0."""
+    w = weights(scores, automaton)
+    path = _path(w, automaton, rng)
+    if path is None:
+        return best_string(scores, automaton)
+    edges, log_probs = automaton.edges, scores.log_probs()
+    order, first = automaton.tokens_by_class
+    ids = np.empty(scores.length, np.int64)
+    for k, e in enumerate(path):
+        g = edges.group[e]
+        classes = edges.members[edges.members_first[g] : edges.members_first[g + 1]]
+        label = classes[_draw(w.scaled[k, classes], rng)]
+        tokens = order[first[label] : first[label + 1]]
+        within = log_probs[k, tokens]
+        ids[k] = tokens[_draw(np.exp(within - within.max()), rng)]
+    return float(log_probs[np.arange(scores.length), ids].sum()), ids
+
+
+def _draw(share: NDArray[np.float64], rng: np.random.Generator) -> int:
+    total = np.cumsum(share)
+    return int(min(np.searchsorted(total, rng.random() * total[-1], side="right"), len(share) - 1))
+
+
+def best_strings(scores: Scores, automaton: TokenAutomaton, k: int) -> list[tuple[float, NDArray[np.int32]]]:
+    """The k most probable accepted token strings, best first."""
+    edges = automaton.edges
+    values, strings = np.empty(k), np.empty((k, scores.length), np.int32)
+    found = _call(
+        kernels.best_strings,
+        scores.log_probs(),
+        automaton.class_of,
+        automaton.n_classes,
+        edges.first,
+        edges.head,
+        edges.group,
+        edges.members_first,
+        edges.members,
+        automaton.live(scores.length),
+        automaton.accepting,
+        values,
+        strings,
+    )
+    return [(float(values[i]), strings[i]) for i in range(found)]
+
+
+def over_batch(work: Callable[[int], T], n: int) -> Sequence[T]:
+    """work(0) … work(n−1), in as many threads as torch uses."""
+    threads = min(torch.get_num_threads(), n)
+    if threads <= 1:
+        return [work(i) for i in range(n)]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, range(n)))
+
+
+def _call(kernel: Any, *arguments: Any) -> Any:
+    """numba's dispatchers are untyped."""
+    return kernel(*arguments)

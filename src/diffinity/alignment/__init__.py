@@ -1,0 +1,7 @@
+"""From automata over bytes to automata over the tokens of a vocabulary."""
+
+from diffinity.alignment.align import align, clear_cache
+from diffinity.alignment.automaton import FRAMINGS, Framing, GroupedEdges, TokenAutomaton
+from diffinity.alignment.vocabulary import Vocabulary
+
+__all__ = ["FRAMINGS", "Framing", "GroupedEdges", "TokenAutomaton", "Vocabulary", "align", "clear_cache"]

@@ -1,0 +1,220 @@
+"""`align`: from an automaton over bytes and a vocabulary to an automaton over tokens.
+
+The trie of the vocabulary is walked once for all states together. Everything is kept by class: work and memory
+grow with the number of *distinct* effects that tokens have on states, not with states × vocabulary.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diffinity.alignment import kernels
+from diffinity.alignment.automaton import FRAMINGS, Framing, TokenAutomaton
+from diffinity.alignment.merge import merge_states
+from diffinity.alignment.vocabulary import Vocabulary
+from diffinity.constraints.base import Constraint
+from diffinity.constraints.dfa import ByteDFA
+from diffinity.constraints.minimise import Edges, Machine
+from diffinity.errors import InvalidArgument
+from diffinity.limits import DEFAULT_LIMITS, Budget, Limits, compiling
+
+CACHE_SIZE = 64
+_cache: OrderedDict[tuple[str, str, Framing], TokenAutomaton] = OrderedDict()
+_lock = threading.Lock()
+
+
+def align(
+    constraint: Constraint | ByteDFA,
+    vocabulary: Vocabulary,
+    framing: Framing = "eos",
+    *,
+    limits: Limits | None = None,
+) -> TokenAutomaton:
+    """The automaton of all token sequences whose text is in the language, in the given framing.
+
+    `exact`: the whole sequence spells the text. `eos`: the text, the end token, then anything. `eos_strict`: then
+    end tokens only. `search`: the text stands somewhere in the sequence. All tokenisations of a text are
+    accepted, also those in which a token holds part of a UTF-8 character.
+
+    The last 64 results are kept.
+
+    >>> from diffinity.constraints import Regex
+    >>> cat = align(Regex("c(a|u)t"), Vocabulary([b"c", b"a", b"u", b"t", b"ca"]), framing="exact")
+    >>> cat.accepts([4, 3]), cat.accepts([0, 2, 3]), cat.accepts([0, 3])
+    (True, True, False)
+    """
+    if framing not in FRAMINGS:
+        raise InvalidArgument(f"framing must be one of {', '.join(FRAMINGS)}, but is {framing!r}")
+    if framing.startswith("eos") and vocabulary.eos_id is None:
+        raise InvalidArgument(
+            f"framing {framing!r} needs an end token and this vocabulary has none: give eos_id=…, or use 'exact'"
+        )
+    dfa = constraint if isinstance(constraint, ByteDFA) else constraint.dfa(limits)
+    key = (dfa.fingerprint, vocabulary.fingerprint, framing)
+    with _lock:
+        if key in _cache:
+            _cache.move_to_end(key)
+            return _cache[key]
+    automaton = _align(dfa, vocabulary, framing, limits)
+    with _lock:
+        _cache[key] = automaton
+        while len(_cache) > CACHE_SIZE:
+            _cache.popitem(last=False)
+    return automaton
+
+
+@cache
+def _warm_up() -> None:
+    """Compile the kernel, once a process, so that it does not count as a constraint's time."""
+    walk: Any = kernels.node_columns
+    trie = Vocabulary([b"a"]).trie
+    walk(np.zeros((1, 1), np.int32), np.zeros(256, np.uint8), trie.parent, trie.byte, 1 << 20)
+    both = np.array([True, True])
+    merge_states(Edges(*np.zeros((3, 1), np.int32)), both, 1, Budget(DEFAULT_LIMITS))
+
+
+def clear_cache() -> None:
+    """Forget all aligned automata.
+
+    >>> clear_cache()
+    """
+    with _lock:
+        _cache.clear()
+
+
+def _align(dfa: ByteDFA, vocabulary: Vocabulary, framing: Framing, limits: Limits | None) -> TokenAutomaton:
+    with compiling(limits) as budget:
+        if framing == "search":
+            dfa = ByteDFA.any_bytes().concat(dfa, ByteDFA.any_bytes())
+        if vocabulary.leading:
+            dfa = ByteDFA.literal(vocabulary.leading).concat(dfa)
+        trie = vocabulary.trie
+        with budget.paused():
+            _warm_up()
+        walk: Any = kernels.node_columns
+        max_pairs = budget.limits.memory_bytes // 8
+        column, first, source, target, enough = walk(dfa.table, dfa.byte_class, trie.parent, trie.byte, max_pairs)
+        if not enough:
+            budget.check("memory_bytes", budget.limits.memory_bytes + 1, "aligning the constraint with the tokens")
+
+        class_of, used = _classes(column[trie.node_of], len(first) - 1, vocabulary)
+        tail, label, head = _pairs(used, first, source, target)
+        framed = _frame(framing, dfa, class_of, len(used), vocabulary)
+        edges = Edges(
+            np.concatenate([tail, framed.tail]).astype(np.int32),
+            np.concatenate([label, framed.label]).astype(np.int32),
+            np.concatenate([head, framed.head]).astype(np.int32),
+        )
+        machine = _machine(edges, framed, dfa, vocabulary, budget)
+    table, class_of = _join_columns(machine.table, class_of)
+    return TokenAutomaton(class_of, table, machine.accepting.copy(), framing, vocabulary.eos_id)
+
+
+def _machine(edges: Edges, framed: _Framed, dfa: ByteDFA, vocabulary: Vocabulary, budget: Budget) -> Machine:
+    """The minimal table. Where every byte that the language uses is a token, it is minimal as it stands:
+
+    single-byte tokens spell whatever tells two states of the (minimal) byte automaton apart or leads through them.
+    """
+    used = np.any(dfa.table >= 0, axis=0)[dfa.byte_class]
+    if dfa.is_empty or not vocabulary.single_bytes[used].all():
+        return merge_states(edges, framed.accepting, framed.n_labels, budget)
+    n = len(framed.accepting)
+    budget.check("memory_bytes", 8 * n * framed.n_labels, "the table of the token automaton")
+    table = np.full((n, framed.n_labels), -1, np.int32)
+    table[edges.tail, edges.label] = edges.head
+    return Machine(table, framed.accepting)
+
+
+def _classes(
+    column_of: NDArray[np.int32], n_columns: int, vocabulary: Vocabulary
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Class of every token (V,), and the column of each class.
+
+    Ordinary tokens that no state survives get class C (one past the columns), special tokens C + 1, the end
+    token C + 2.
+    """
+    present = np.zeros(n_columns + 1, np.bool_)  # the last entry is what −1 falls on
+    present[column_of] = True
+    used = np.flatnonzero(present[:-1])
+    n = len(used)
+    rank = np.full(n_columns + 1, n, np.int32)
+    rank[used] = np.arange(n, dtype=np.int32)
+    ordinary = rank[column_of]
+    class_of = np.full(len(vocabulary), n + 1, np.int32)
+    class_of[vocabulary.ordinary] = ordinary
+    if vocabulary.eos_id is not None:
+        class_of[vocabulary.eos_id] = n + 2
+    return class_of, used.astype(np.int32)
+
+
+def _pairs(
+    used: NDArray[np.int32], first: NDArray[np.int64], source: NDArray[np.int32], target: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    """The transitions (tail, class, head) of the used columns."""
+    sizes = first[used + 1] - first[used]
+    label = np.repeat(np.arange(len(used), dtype=np.int32), sizes)
+    offset = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    at = np.repeat(first[used], sizes) + offset
+    return source[at], label, target[at]
+
+
+class _Framed(NamedTuple):
+    """The transitions that a framing adds, and what accepts then."""
+
+    tail: NDArray[np.int32]
+    label: NDArray[np.int32]
+    head: NDArray[np.int32]
+    accepting: NDArray[np.bool_]
+    n_labels: int
+
+
+def _frame(
+    framing: Framing, dfa: ByteDFA, class_of: NDArray[np.int32], n_columns: int, vocabulary: Vocabulary
+) -> _Framed:
+    end = n_columns + 2
+    none = np.zeros(0, np.int32)
+    accepts = np.flatnonzero(dfa.accepting).astype(np.int32)
+    accepting = dfa.accepting.copy()
+    tail, label, head = none, none, none
+    if framing in ("eos", "eos_strict"):
+        done = dfa.n_states
+        allowed = np.array([end], np.int32)
+        if framing == "eos":
+            present = np.bincount(class_of, minlength=n_columns + 3) > 0
+            present[n_columns + 1] = False  # special tokens stay out
+            allowed = np.flatnonzero(present).astype(np.int32)
+        tail = np.concatenate([accepts, np.full(len(allowed), done, np.int32)])
+        label = np.concatenate([np.full(len(accepts), end, np.int32), allowed])
+        head = np.full(len(tail), done, np.int32)
+        accepting = np.zeros(done + 1, np.bool_)
+        accepting[done] = True
+    elif framing == "search" and vocabulary.eos_id is not None:
+        # An end token may stand anywhere, but no match reaches across it.
+        tail = np.arange(dfa.n_states, dtype=np.int32)
+        label = np.full(dfa.n_states, end, np.int32)
+        head = np.where(dfa.accepting, tail, 0).astype(np.int32)
+    return _Framed(tail, label, head, accepting, n_columns + 3)
+
+
+def _join_columns(
+    table: NDArray[np.int32], class_of: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Merge classes that have become equal and drop those without tokens."""
+    columns = np.ascontiguousarray(table.T)
+    present = np.flatnonzero(np.bincount(class_of, minlength=columns.shape[0]))
+    numbers: dict[bytes, int] = {}
+    rank = np.zeros(columns.shape[0], np.int32)
+    kept: list[int] = []
+    for c in present:
+        key = columns[c].tobytes()
+        if key not in numbers:
+            numbers[key] = len(kept)
+            kept.append(int(c))
+        rank[c] = numbers[key]
+    return np.ascontiguousarray(columns[kept].T), rank[class_of]

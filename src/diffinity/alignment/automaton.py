@@ -1,0 +1,268 @@
+"""`TokenAutomaton`: which token sequences spell an accepted text, with tokens in classes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from diffinity.errors import CheckpointError, InfeasibleConstraint, InvalidArgument
+
+Framing = Literal["exact", "eos", "eos_strict", "search"]
+FRAMINGS: tuple[Framing, ...] = ("exact", "eos", "eos_strict", "search")
+
+
+@dataclass(frozen=True)
+class GroupedEdges:
+    """The transitions as pairs of states, sorted by tail; the classes of a pair are those of its group.
+
+    Many pairs read the same set of classes, so sums over a set are made once per group, not once per pair.
+    """
+
+    first: NDArray[np.int64]  # (S+1,) where the pairs of a tail begin
+    head: NDArray[np.int32]  # (P,)
+    group: NDArray[np.int32]  # (P,)
+    members_first: NDArray[np.int64]  # (G+1,)
+    members: NDArray[np.int32]  # classes of each group
+
+    @cached_property
+    def tail(self) -> NDArray[np.int32]:  # (P,)
+        return np.repeat(np.arange(self.first.shape[0] - 1, dtype=np.int32), np.diff(self.first))
+
+    @property
+    def n_groups(self) -> int:
+        return int(self.members_first.shape[0] - 1)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TokenAutomaton:
+    """A trimmed, minimal automaton over token ids: `next[s, class_of[v]]` follows s on token v, −1 for none.
+
+    State 0 is the start. Tokens with equal columns are in one class; a special token other than the end token
+    is in a class without transitions.
+    """
+
+    class_of: NDArray[np.int32]  # (V,)
+    next: NDArray[np.int32]  # (S, C)
+    accepting: NDArray[np.bool_]  # (S,)
+    framing: Framing = "exact"
+    eos_id: int | None = None
+
+    def __post_init__(self) -> None:
+        for array in (self.class_of, self.next, self.accepting):
+            array.flags.writeable = False
+        self._live_cache: dict[int, NDArray[np.bool_]]
+        object.__setattr__(self, "_live_cache", {})
+
+    def __repr__(self) -> str:
+        return (
+            f"TokenAutomaton({self.n_states} states, {self.n_classes} classes, "
+            f"{self.n_transitions:,} transitions, {self.vocab_size:,} tokens, framing={self.framing!r})"
+        )
+
+    @property
+    def start(self) -> int:
+        return 0
+
+    @property
+    def n_states(self) -> int:
+        return int(self.next.shape[0])
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.next.shape[1])
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.class_of.shape[0])
+
+    @cached_property
+    def n_transitions(self) -> int:
+        """Transitions as the paper counts them: one for every state and token that lead somewhere."""
+        sizes = np.bincount(self.class_of, minlength=self.n_classes)
+        return int((self.next >= 0).sum(axis=0) @ sizes)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no token sequence is accepted."""
+        return not bool(self.accepting.any())
+
+    def accepts(self, ids: Sequence[int]) -> bool:
+        """Whether a token sequence is accepted."""
+        state = 0
+        for token in ids:
+            if not 0 <= token < self.vocab_size:
+                raise InvalidArgument(f"token {token} is not in the vocabulary (0 to {self.vocab_size - 1})")
+            state = int(self.next[state, self.class_of[token]])
+            if state < 0:
+                return False
+        return bool(self.accepting[state])
+
+    @cached_property
+    def tokens_by_class(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Token ids sorted by class, and where each class begins: (V,), (C+1,)."""
+        order = np.argsort(self.class_of, kind="stable")
+        first = np.searchsorted(self.class_of[order], np.arange(self.n_classes + 1))
+        return order.astype(np.int64), first.astype(np.int64)
+
+    @cached_property
+    def edges(self) -> GroupedEdges:
+        """The transitions grouped by (tail, head)."""
+        tail, label = np.nonzero(self.next >= 0)
+        head = self.next[tail, label]
+        pair = tail.astype(np.int64) * self.n_states + head
+        order = np.argsort(pair, kind="stable")  # labels stay sorted inside a pair
+        pair, label = pair[order], label[order].astype(np.int32)
+        begins = np.flatnonzero(np.diff(pair, prepend=-1))
+        ends = np.append(begins, len(pair))[1:]
+        group, members = _group_sets(label.astype(np.int32), begins, ends, self.n_classes)
+        tails = pair[begins] // self.n_states
+        return GroupedEdges(
+            first=np.searchsorted(tails, np.arange(self.n_states + 1)).astype(np.int64),
+            head=(pair[begins] % self.n_states).astype(np.int32),
+            group=group,
+            members_first=np.cumsum([0, *(len(m) for m in members)]).astype(np.int64),
+            members=np.concatenate(members) if members else np.zeros(0, np.int32),
+        )
+
+    def live(self, length: int) -> NDArray[np.bool_]:
+        """(length+1, S): the states that can be met after k tokens on the way to acceptance after `length`."""
+        if length not in self._live_cache:
+            tail, head = self.edges.tail, self.edges.head
+            ahead = np.zeros((length + 1, self.n_states), np.bool_)
+            behind = np.zeros_like(ahead)
+            ahead[0, 0] = True
+            behind[length] = self.accepting
+            for k in range(length):
+                ahead[k + 1, head[ahead[k, tail]]] = True
+                behind[length - k - 1, tail[behind[length - k, head]]] = True
+            if len(self._live_cache) >= 8:
+                self._live_cache.pop(next(iter(self._live_cache)))
+            both = ahead & behind
+            both.flags.writeable = False
+            self._live_cache[length] = both
+        return self._live_cache[length]
+
+    def feasible(self, length: int) -> bool:
+        """Whether some sequence of exactly `length` tokens is accepted."""
+        if length < 0:
+            raise InvalidArgument(f"length must not be negative, but is {length}")
+        return bool(self.live(length)[0, 0])
+
+    def check_feasible(self, length: int) -> None:
+        """Raise `InfeasibleConstraint` with the shortest length that would do, unless `length` does."""
+        if self.feasible(length):
+            return
+        shortest = self.shortest()
+        if shortest is None:
+            raise InfeasibleConstraint("no token sequence of any length satisfies the constraint")
+        more = "" if length < len(shortest) else "; some lengths between do not fit it either"
+        raise InfeasibleConstraint(
+            f"no sequence of {length} tokens satisfies the constraint: the shortest has {len(shortest)}{more}"
+        )
+
+    def shortest(self) -> list[int] | None:
+        """A shortest accepted token sequence, or None if there is none."""
+        if self.is_empty:
+            return None
+        came: dict[int, tuple[int, int]] = {0: (-1, -1)}
+        layer = [0]
+        edges = self.edges
+        while layer:
+            done = next((s for s in layer if self.accepting[s]), None)
+            if done is not None:
+                break
+            following = []
+            for s in layer:
+                for i in range(edges.first[s], edges.first[s + 1]):
+                    if (t := int(edges.head[i])) not in came:
+                        came[t] = (s, i)
+                        following.append(t)
+            layer = following
+        order, first = self.tokens_by_class
+        ids: list[int] = []
+        state = done
+        while state is not None and state != 0:
+            before, i = came[state]
+            label = edges.members[edges.members_first[edges.group[i]]]
+            ids.append(int(order[first[label]]))
+            state = before
+        return ids[::-1]
+
+    def sample(self, rng: np.random.Generator, length: int) -> list[int]:
+        """An accepted sequence of `length` tokens, uniformly among all of them."""
+        self.check_feasible(length)
+        sizes = np.bincount(self.class_of, minlength=self.n_classes).astype(np.float64)
+        padded = np.where(self.next >= 0, self.next, self.n_states)
+        ways = np.zeros((length + 1, self.n_states + 1))
+        ways[length, : self.n_states] = self.accepting
+        for k in range(length - 1, -1, -1):
+            ways[k, : self.n_states] = ways[k + 1][padded] @ sizes
+            ways[k] /= ways[k].max()
+        order, first = self.tokens_by_class
+        ids, state = [], 0
+        for k in range(length):
+            weights = sizes * ways[k + 1][padded[state]]
+            label = int(rng.choice(self.n_classes, p=weights / weights.sum()))
+            ids.append(int(order[rng.integers(first[label], first[label + 1])]))
+            state = int(self.next[state, label])
+        return ids
+
+    def save(self, path: str | Path) -> None:
+        """Write the automaton as one safetensors file."""
+        described = json.dumps({"framing": self.framing, "eos_id": self.eos_id})
+        arrays = {"class_of": self.class_of, "next": self.next, "accepting": self.accepting}
+        save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, path, {"automaton": described})
+
+    @staticmethod
+    def load(path: str | Path) -> TokenAutomaton:
+        """The inverse of `save`; a file that does not hold a sound automaton is refused."""
+        try:
+            with safe_open(path, framework="numpy") as file:
+                described = json.loads((file.metadata() or {})["automaton"])
+                arrays = {name: file.get_tensor(name) for name in ("class_of", "next", "accepting")}
+        except (SafetensorError, KeyError, ValueError, OSError) as error:
+            raise CheckpointError(f"{path} is not a saved token automaton: {error}") from None
+        class_of, table, accepting = arrays["class_of"], arrays["next"], arrays["accepting"]
+        sound = (
+            class_of.ndim == 1
+            and table.ndim == 2
+            and accepting.shape == table.shape[:1]
+            and class_of.dtype == table.dtype == np.int32
+            and accepting.dtype == np.bool_
+            and min(class_of.shape[0], *table.shape) > 0
+            and bool(((class_of >= 0) & (class_of < table.shape[1])).all())
+            and bool(((table >= -1) & (table < table.shape[0])).all())
+            and described.get("framing") in FRAMINGS
+        )
+        if not sound:
+            raise CheckpointError(f"{path} does not hold a sound token automaton")
+        return TokenAutomaton(class_of, table, accepting, described["framing"], described["eos_id"])
+
+
+def _group_sets(
+    label: NDArray[np.int32], begins: NDArray[np.int64], ends: NDArray[np.int64], n_classes: int
+) -> tuple[NDArray[np.int32], list[NDArray[np.int32]]]:
+    """Number the distinct sets label[b:e] (each sorted); sets found equal by hash are compared."""
+    if len(begins) == 0:
+        return np.zeros(0, np.int32), []
+    code = np.random.default_rng(0).integers(0, 2**63, n_classes, dtype=np.uint64)
+    signature = np.add.reduceat(code[label], begins)
+    _, representative, group = np.unique(signature, return_index=True, return_inverse=True)
+    sizes, like = ends - begins, representative[group]
+    at = np.repeat(begins[like], sizes) + np.arange(len(label)) - np.repeat(begins, sizes)
+    if (sizes != sizes[like]).any() or (label[at] != label).any():  # two sets with one hash
+        keys: dict[bytes, int] = {}
+        group = np.array(
+            [keys.setdefault(label[b:e].tobytes(), len(keys)) for b, e in zip(begins, ends, strict=True)]
+        )
+        return group.astype(np.int32), [np.frombuffer(key, np.int32) for key in keys]
+    return group.astype(np.int32), [label[begins[i] : ends[i]] for i in representative]

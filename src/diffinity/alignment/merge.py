@@ -1,0 +1,117 @@
+"""Trimming and merging the states of an aligned automaton.
+
+The byte automaton is minimal already, so few states merge here, and proving that they do not should be cheap:
+states are coloured by their distance to acceptance, then by what they lead to, until no colour splits.
+Most often every state soon has a colour of its own. Colours are hashes, so a partition that leaves states together
+is checked exactly, and a chain too long for the rounds allowed goes to the general algorithm.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diffinity.alignment import kernels
+from diffinity.constraints.minimise import Edges, Machine, minimise
+from diffinity.limits import Budget
+
+ROUNDS = 60
+
+
+def merge_states(edges: Edges, accepting: NDArray[np.bool_], n_labels: int, budget: Budget) -> Machine:
+    """The trimmed, minimal machine of the transitions, from start state 0."""
+    edges, accepting, start = _trim(edges, accepting)
+    if start is None:
+        return Machine(np.full((1, n_labels), -1, np.int32), np.zeros(1, np.bool_))
+    block = _blocks(edges, accepting)
+    if block is None:
+        return minimise(edges, accepting, start, n_labels, budget)
+    n = int(block.max()) + 1
+    budget.check("memory_bytes", 8 * n * n_labels, "the table of the token automaton")
+    number = block
+    if number[start] != 0:  # the start comes first
+        swap = np.arange(n, dtype=np.int32)
+        swap[[0, number[start]]] = [number[start], 0]
+        number = swap[number]
+    table = np.full((n, n_labels), -1, np.int32)
+    table[number[edges.tail], edges.label] = number[edges.head]
+    final = np.zeros(n, np.bool_)
+    final[number] = accepting
+    return Machine(table, final)
+
+
+def _trim(edges: Edges, accepting: NDArray[np.bool_]) -> tuple[Edges, NDArray[np.bool_], int | None]:
+    """Only states on some path from state 0 to acceptance; where the start is then."""
+    n = len(accepting)
+    distance: Any = kernels.distances
+    start = np.zeros(n, np.bool_)
+    start[0] = True
+    useful = (distance(*_grouped(edges.head, edges.tail, n), accepting) >= 0) & (
+        distance(*_grouped(edges.tail, edges.head, n), start) >= 0
+    )
+    if not useful[0]:
+        return edges, accepting, None
+    if useful.all():
+        return edges, accepting, 0
+    number = (np.cumsum(useful) - 1).astype(np.int32)
+    kept = useful[edges.tail] & useful[edges.head]
+    trimmed = Edges(number[edges.tail[kept]], edges.label[kept], number[edges.head[kept]])
+    return trimmed, accepting[useful], 0
+
+
+def _grouped(
+    key: NDArray[np.int32], value: NDArray[np.int32], n: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Where each key's values begin, and the values sorted by key."""
+    order = np.argsort(key, kind="stable")
+    first = np.zeros(n + 1, np.int64)
+    np.cumsum(np.bincount(key, minlength=n), out=first[1:])
+    return first, value[order]
+
+
+def _blocks(edges: Edges, accepting: NDArray[np.bool_]) -> NDArray[np.int32] | None:
+    """The equivalence class of each state, or None if it was not found in the rounds allowed."""
+    n = len(accepting)
+    distance: Any = kernels.distances
+    recolour: Any = kernels.recolour
+    away = distance(*_grouped(edges.head, edges.tail, n), accepting)
+    order = np.argsort(edges.tail, kind="stable")
+    first = np.zeros(n + 1, np.int64)
+    np.cumsum(np.bincount(edges.tail, minlength=n), out=first[1:])
+    label, head = edges.label[order], edges.head[order]
+    colour = away.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    count = len(np.unique(colour))
+    after = np.empty_like(colour)
+    for _ in range(ROUNDS):
+        if count == n:
+            return np.arange(n, dtype=np.int32)
+        recolour(first, label, head, colour, after)
+        colour, after = after, colour
+        now = len(np.unique(colour))
+        if now == count:
+            block = np.unique(colour, return_inverse=True)[1].astype(np.int32)
+            return block if _is_congruence(block, first, label, head, accepting) else None
+        count = now
+    return None
+
+
+def _is_congruence(
+    block: NDArray[np.int32],
+    first: NDArray[np.int64],
+    label: NDArray[np.int32],
+    head: NDArray[np.int32],
+    accepting: NDArray[np.bool_],
+) -> bool:
+    """Whether states of one block really accept alike and go to the same blocks on the same labels."""
+    representative = np.empty(int(block.max()) + 1, np.int64)
+    representative[block[::-1]] = np.arange(len(block))[::-1]
+    like = representative[block]
+    merged = np.flatnonzero(like != np.arange(len(block)))
+
+    def row(s: int) -> set[tuple[int, int]]:
+        span = slice(first[s], first[s + 1])
+        return set(zip(label[span].tolist(), block[head[span]].tolist(), strict=True))
+
+    return all(accepting[s] == accepting[like[s]] and row(s) == row(like[s]) for s in merged.tolist())

@@ -1,0 +1,197 @@
+"""`Vocabulary`: the bytes that each token of a tokenizer really adds to a text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from diffinity.alignment.trie import Trie, build_trie
+from diffinity.errors import InvalidArgument
+
+BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """What every token id spells: bytes, or None for a special token, which spells nothing.
+
+    `leading` is what the decoder takes off the front of a text (the space that Metaspace and WordPiece put
+    before the first word): token sequences spell `leading` + text.
+
+    >>> vocabulary = Vocabulary([b"c", b"a", b"t", None], eos_id=3)
+    >>> len(vocabulary), vocabulary.trie.n_nodes
+    (4, 4)
+    """
+
+    tokens: Sequence[bytes | None]
+    eos_id: int | None = None
+    leading: bytes = b""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", tuple(self.tokens))
+        if not self.tokens:
+            raise InvalidArgument("a vocabulary needs at least one token")
+        if self.eos_id is not None:
+            if not 0 <= self.eos_id < len(self.tokens):
+                raise InvalidArgument(f"eos_id {self.eos_id} is not a token: there are {len(self.tokens)}")
+            if self.tokens[self.eos_id] is not None:
+                object.__setattr__(
+                    self, "tokens", (*self.tokens[: self.eos_id], None, *self.tokens[self.eos_id + 1 :])
+                )
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @cached_property
+    def ordinary(self) -> NDArray[np.int64]:
+        """The ids of the tokens that spell something."""
+        return np.array([i for i, token in enumerate(self.tokens) if token is not None], np.int64)
+
+    @cached_property
+    def trie(self) -> Trie:
+        """The byte trie of the ordinary tokens; `node_of` goes along `ordinary`."""
+        return build_trie([self.tokens[i] or b"" for i in self.ordinary])
+
+    @cached_property
+    def single_bytes(self) -> NDArray[np.bool_]:
+        """(256,): the bytes that are tokens by themselves; all of them in a byte-level vocabulary."""
+        found = np.zeros(256, np.bool_)
+        found[[token[0] for token in self.tokens if token is not None and len(token) == 1]] = True
+        return found
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A name for this vocabulary: equal for equal tokens, end token and leading bytes."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(repr((len(self.tokens), self.eos_id, self.leading)).encode())
+        for token in self.tokens:
+            digest.update(b"-" if token is None else len(token).to_bytes(4, "little") + token)
+        return digest.hexdigest()
+
+    def spell(self, ids: Sequence[int]) -> bytes:
+        """The bytes of the text that token ids spell; special tokens add nothing.
+
+        >>> Vocabulary([b"ca", b"t"]).spell([0, 1])
+        b'cat'
+        """
+        return b"".join(self.tokens[i] or b"" for i in ids).removeprefix(self.leading)
+
+    @staticmethod
+    def from_tokenizer(tokenizer: str | Path | Tokenizer, eos_id: int | None = None) -> Vocabulary:
+        """The vocabulary of a `tokenizers` file or object: byte-level BPE, Metaspace, WordPiece or words.
+
+        The end token is `eos_id`, or the only special token, or one with a well-known name.
+
+        >>> from tokenizers import models
+        >>> Vocabulary.from_tokenizer(Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))).tokens
+        (b' a', b' b')
+        """
+        if not isinstance(tokenizer, Tokenizer):
+            tokenizer = _read(Path(tokenizer))
+        return _from_tokenizer(tokenizer, eos_id)
+
+
+WELL_KNOWN_ENDS = ("<|endoftext|>", "</s>", "<eos>", "<|eot_id|>", "<|im_end|>", "[SEP]")
+
+
+def _read(path: Path) -> Tokenizer:
+    if not path.is_file():
+        raise InvalidArgument(f"there is no tokenizer file {str(path)!r}")
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises plain Exception
+        raise InvalidArgument(f"{path} is not a tokenizers JSON file: {error}") from None
+
+
+def _from_tokenizer(tokenizer: Tokenizer, eos_id: int | None) -> Vocabulary:
+    description = json.loads(tokenizer.to_str())
+    added = tokenizer.get_added_tokens_decoder()
+    special = {i for i, token in added.items() if token.special}
+    size = max([tokenizer.get_vocab_size() - 1, *added]) + 1
+    texts = [tokenizer.id_to_token(i) for i in range(size)]
+    tokens: list[bytes | None]
+    leading = b""
+    parts = _decoder_parts(description)
+    kinds = {part["type"] for part in parts}
+    if "ByteLevel" in kinds:
+        tokens = [None if text is None else _byte_level(text) for text in texts]
+    elif kinds & {"Metaspace", "ByteFallback"}:
+        tokens = [None if text is None else _metaspace(text, "ByteFallback" in kinds) for text in texts]
+        leading = b" " if _strips_leading_space(parts) else b""
+    else:
+        tokens, leading = _by_decoding(tokenizer, size, special)
+    for i, token in added.items():
+        tokens[i] = None if token.special else str(token.content).encode()
+    return Vocabulary(tokens, _end_token(tokenizer, special, eos_id), leading)
+
+
+def _decoder_parts(description: dict[str, Any]) -> list[dict[str, Any]]:
+    """The decoder's steps; where there is none, the pre-tokenizer's, which says what the tokens are made of."""
+    for name in ("decoder", "pre_tokenizer"):
+        part = description.get(name)
+        if part:
+            return list(part.get("decoders") or part.get("pretokenizers") or [part])
+    return []
+
+
+def _end_token(tokenizer: Tokenizer, special: set[int], eos_id: int | None) -> int | None:
+    if eos_id is not None:
+        return eos_id
+    if len(special) == 1:
+        return next(iter(special))
+    return next(
+        (i for name in WELL_KNOWN_ENDS if (i := tokenizer.token_to_id(name)) is not None and i in special), None
+    )
+
+
+def _byte_of_character() -> dict[str, int]:
+    """Byte-level BPE writes each byte as a printable character: itself, or one from 256 upwards."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
+
+
+BYTE_OF = _byte_of_character()
+
+
+def _byte_level(text: str) -> bytes:
+    if all(character in BYTE_OF for character in text):
+        return bytes(BYTE_OF[character] for character in text)
+    return text.encode()
+
+
+def _metaspace(text: str, byte_fallback: bool) -> bytes:
+    if byte_fallback and (match := BYTE_TOKEN.fullmatch(text)):
+        return bytes([int(match[1], 16)])
+    return text.replace("▁", " ").encode()
+
+
+def _strips_leading_space(parts: list[dict[str, Any]]) -> bool:
+    return any(
+        (part["type"] == "Strip" and part.get("content") == " " and part.get("start", 0) > 0)
+        or (part["type"] == "Metaspace" and part.get("prepend_scheme", "always") != "never")
+        for part in parts
+    )
+
+
+def _by_decoding(tokenizer: Tokenizer, size: int, special: set[int]) -> tuple[list[bytes | None], bytes]:
+    """What each token adds after another one, by decoding both; for decoders that work token by token."""
+    anchor = next(i for i in range(size) if i not in special and tokenizer.id_to_token(i) is not None)
+    alone = tokenizer.decode([anchor], skip_special_tokens=False)
+    tokens: list[bytes | None] = []
+    for i in range(size):
+        text = tokenizer.decode([anchor, i], skip_special_tokens=False)
+        tokens.append(text[len(alone) :].encode() if tokenizer.id_to_token(i) is not None else None)
+    follows = tokens[anchor]
+    leading = b" " if follows == b" " + alone.encode() else b""
+    return tokens, leading
