@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,38 @@ def test_json_lines_have_text_tokens_and_seed(model: Path) -> None:
     assert all(len(row["tokens"]) == 8 and row["finish_reason"] == "complete" for row in rows)
 
 
+def test_constraints_are_combined(model: Path) -> None:
+    options = (
+        "--regex",
+        "the [a-z]+ sat on [a-z ]+.",
+        "--not-regex",
+        ".*cat.*",
+        "--length",
+        "14",
+        "--steps",
+        "30",
+    )
+    result = run("generate", "--model", str(model), *options, "-n", "3")
+    assert result.returncode == 0, result.stderr
+    assert len(result.stdout.splitlines()) == 3
+    for line in result.stdout.splitlines():
+        assert re.fullmatch("the [a-z]+ sat on [a-z ]+.", line)
+        assert "cat" not in line
+
+
+def test_an_impossible_length_names_the_shortest(model: Path) -> None:
+    result = run("generate", "--model", str(model), "--regex", "x{20}", "--length", "5")
+    assert result.returncode == 1
+    assert "the shortest has" in result.stderr
+
+
+def test_inspect_shows_sizes_and_texts(tmp_path: Path) -> None:
+    result = run("inspect", "--choice", "cat", "--choice", "cut", "--svg", "a.svg", cwd=tmp_path)
+    assert "4 states" in result.stdout
+    assert "'cat'" in result.stdout
+    assert (tmp_path / "a.svg").read_text().startswith("<svg")
+
+
 def test_a_prompt_is_followed(model: Path) -> None:
     options = ("--prompt", "the dog", "--length", "12", "--steps", "60", "-n", "4")
     result = run("generate", "--model", str(model), *options)
@@ -80,6 +113,11 @@ def test_import_plaid_writes_a_model_folder(tmp_path: Path) -> None:
         (("train", "--kind", "gpt", "--out", "x"), "kind must be plaid"),
         (("corpus", "--split", "test"), "split must be train or validation"),
         (("generate", "--sideways"), "No such option: --sideways"),
+        (("generate", "--regex", "a(b"), "missing ), unterminated subpattern"),
+        (("generate", "--json-schema", "nowhere.json"), "nowhere.json can't be read"),
+        (("generate", "--type", "nowhere"), "--type takes module:Name"),
+        (("generate", "--type", "json:Nothing"), "has no 'Nothing'"),
+        (("inspect",), "give a constraint"),
     ],
 )
 def test_bad_input_gives_one_sentence_and_a_failing_exit(
@@ -99,5 +137,5 @@ def test_an_unknown_method_is_refused(model: Path) -> None:
 
 def test_help_names_every_command() -> None:
     shown = run("--help").stdout
-    for command in ("generate", "demo", "train", "corpus", "import-plaid", "download"):
+    for command in ("generate", "inspect", "demo", "train", "corpus", "import-plaid", "download"):
         assert command in shown

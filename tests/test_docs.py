@@ -17,5 +17,5 @@ def test_the_python_of_a_page_runs(page: Path, capsys: pytest.CaptureFixture[str
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
     program = "\n".join(block for block in blocks if NEEDS_MORE not in block)
     if program:
-        exec(compile(program, page.name, "exec"), {"__name__": "page"})
+        exec(compile(program, page.name, "exec", dont_inherit=True), {"__name__": "page"})
         assert capsys.readouterr().out.strip()

@@ -1,7 +1,8 @@
-"""What `make demo` shows: text from the model at hand, denoised before your eyes."""
+"""What `make demo` shows: a regex, a JSON Schema and a boolean combination, each always satisfied."""
 
 from __future__ import annotations
 
+import json
 import time
 from itertools import islice
 from pathlib import Path
@@ -10,15 +11,23 @@ from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 
-from diffinity.guidance import infill, prefix
-from diffinity.guidance.base import Guidance
+from diffinity.constraints import Constraint, JsonSchema, Regex
+from diffinity.generation import generate
 from diffinity.models.loading import EMBEDDED, load
 from diffinity.models.markov import MarkovLM, fit_markov
 from diffinity.models.plaid_lm import PlaidLM
-from diffinity.sampling import sample, texts
 from diffinity.training.corpus import documents
 
-MARKOV_DOCUMENTS = 600
+MARKOV_DOCUMENTS = 400
+ORDER_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer", "minimum": 1, "maximum": 9999},
+        "status": {"enum": ["open", "paid", "shipped"]},
+        "email": {"type": "string", "format": "email", "maxLength": 24},
+    },
+    "required": ["id", "status", "email"],
+}
 
 
 def demo_model(folder: Path | None = None) -> tuple[PlaidLM | MarkovLM, str]:
@@ -29,19 +38,24 @@ def demo_model(folder: Path | None = None) -> tuple[PlaidLM | MarkovLM, str]:
     return fit_markov(corpus, order=2, vocab_size=2048), "an exact Markov model of the training corpus"
 
 
+def shows() -> list[tuple[str, Constraint]]:
+    """What is asked for, and how to call it."""
+    sentence = Regex(r"The [a-z ,]+ (?:river|garden|old)[a-z ,]*\.")
+    question = Regex(r"[A-Z][A-Za-z ,']{10,80}\?")
+    return [
+        ('dy.Regex(r"The [a-z ,]+ (?:river|garden|old)[a-z ,]*\\.")', sentence),
+        (f"dy.JsonSchema({json.dumps(ORDER_SCHEMA['properties'])})", JsonSchema(ORDER_SCHEMA)),
+        ('a question & ~dy.Regex(".*you.*")', question & ~Regex(".*you.*")),
+    ]
+
+
 def run_demo(console: Console) -> None:
-    """Sample freely, with a given beginning, and between two given ends."""
+    """Generate under each constraint and show the texts."""
     started = time.monotonic()
     model, name = demo_model()
-    console.print(f"[bold]diffinity[/bold]: text from {name}, all tokens of a text denoised at once\n")
-    shows: list[tuple[str, Guidance | None]] = [
-        ("nothing asked", None),
-        ("starts with “The old”", prefix(model.tokenizer, "The old", weight=3.0)),
-        ('starts with “{"name”', prefix(model.tokenizer, '{"name', weight=3.0)),
-        ("“Once” … 20 tokens … “.”", infill(model.tokenizer, "Once", 20, ".", weight=3.0)),
-    ]
-    for title, guidance in shows:
-        samples = sample(model, n=3, length=48, num_inference_steps=64, seed=1, guidance=guidance)
-        lines = "\n".join(f"• {escape(text)}" for text in texts(model, samples.tokens))
-        console.print(Panel(lines, title=title, title_align="left"))
+    console.print(f"[bold]diffinity[/bold]: text from {name}; every line satisfies what stands above it\n")
+    for title, constraint in shows():
+        found = generate(model, constraint, n=3, length=48, num_inference_steps=48, seed=1)
+        lines = "\n".join(f"• {escape(one.text)}" for one in found)
+        console.print(Panel(lines, title=escape(title), title_align="left"))
     console.print(f"{time.monotonic() - started:.0f} s on this machine. Next: diffinity generate --help")

@@ -1,11 +1,21 @@
 """Ways to steer a denoising step, interchangeable, one module each."""
 
 from diffinity.guidance.base import DenoisingStep, Guidance, Prediction, Unguided
+from diffinity.guidance.gradient import GradientGuidance
+from diffinity.guidance.language import LanguageGuidance
+from diffinity.guidance.mixed import MixedGuidance
+from diffinity.guidance.path import PathGuidance
+from diffinity.guidance.posterior import PosteriorGuidance
 from diffinity.guidance.tokens import TokenGuidance, TokenTarget, infill, prefix
 
 __all__ = [
     "DenoisingStep",
+    "GradientGuidance",
     "Guidance",
+    "LanguageGuidance",
+    "MixedGuidance",
+    "PathGuidance",
+    "PosteriorGuidance",
     "Prediction",
     "TokenGuidance",
     "TokenTarget",

@@ -1,0 +1,17 @@
+"""Gradient guidance, the paper's: x̂ + γ·(σ²/α)·Jᵀ(q − p), one vector–Jacobian product through the network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diffinity.guidance.base import DenoisingStep, Prediction
+from diffinity.guidance.language import LanguageGuidance
+from diffinity.models.protocol import DiffusionLM
+
+
+@dataclass(frozen=True)
+class GradientGuidance(LanguageGuidance):
+    """∇_z log P(L), without a graph through the programme. `guided_selfcond=False` is the paper as published."""
+
+    def _guided(self, model: DiffusionLM, step: DenoisingStep, gamma: float) -> Prediction:
+        return self._through_network(model, step, gamma)

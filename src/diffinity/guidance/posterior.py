@@ -1,0 +1,12 @@
+"""Posterior guidance: x̂ + γ·(q − p)·E, the share of the paper's gradient that needs no backward pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diffinity.guidance.language import LanguageGuidance
+
+
+@dataclass(frozen=True)
+class PosteriorGuidance(LanguageGuidance):
+    """The closed form; for γ = 1 the estimate is q·E, the conditional mean if positions are independent."""

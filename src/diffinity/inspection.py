@@ -1,0 +1,66 @@
+"""What a constraint amounts to: the sizes of its automata, its shortest and some random texts, a picture."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from diffinity.alignment import Framing, TokenAutomaton, Vocabulary, align
+from diffinity.constraints.base import Constraint
+from diffinity.constraints.dfa import ByteDFA
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The facts about a constraint; those about tokens only where a vocabulary was given."""
+
+    byte_states: int
+    byte_classes: int
+    finite: bool
+    shortest: bytes | None
+    samples: tuple[bytes, ...]
+    tokens: TokenAutomaton | None = None
+    shortest_tokens: tuple[int, ...] | None = None
+    paper_transitions: int | None = None
+
+
+def inspect(
+    constraint: Constraint | ByteDFA,
+    vocabulary: Vocabulary | None = None,
+    *,
+    framing: Framing = "eos",
+    samples: int = 5,
+    seed: int = 0,
+    paper_counts: bool = False,
+) -> Inspection:
+    """Compile a constraint, align it if there is a vocabulary, and say what came out.
+
+    `paper_counts` adds the number of transitions as the paper's code has it: that code looks tokens up by their
+    decoded text, of which there are fewer than tokens, and so never uses the last ids.
+
+    >>> from diffinity.constraints import Regex
+    >>> found = inspect(Regex("c(a|u)t"), samples=1)
+    >>> found.byte_states, found.finite, found.shortest
+    (4, True, b'cat')
+    """
+    dfa = constraint if isinstance(constraint, ByteDFA) else constraint.dfa()
+    rng = random.Random(seed)
+    drawn = () if dfa.is_empty else tuple(dict.fromkeys(dfa.sample(rng, 64) for _ in range(samples)))
+    found = Inspection(dfa.n_states, dfa.n_classes, dfa.is_finite, dfa.shortest(), drawn)
+    if vocabulary is None:
+        return found
+    automaton = align(dfa, vocabulary, framing)
+    shortest = automaton.shortest()
+    found = replace(found, tokens=automaton, shortest_tokens=None if shortest is None else tuple(shortest))
+    if paper_counts:
+        usable = align(dfa, _by_text(vocabulary), "exact")
+        found = replace(found, paper_transitions=usable.n_transitions)
+    return found
+
+
+def _by_text(vocabulary: Vocabulary) -> Vocabulary:
+    """The first ids, as many as there are different decoded texts: what a look-up by text leaves in use."""
+    texts = {
+        (token or f"special {i}".encode()).decode(errors="replace") for i, token in enumerate(vocabulary.tokens)
+    }
+    return Vocabulary(vocabulary.tokens[: len(texts)], vocabulary.eos_id, vocabulary.leading)

@@ -1,0 +1,131 @@
+"""`generate`: every text satisfies its constraint, by judges other than our own automata."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+import diffinity as dy
+from diffinity.models.markov import MarkovLM
+
+TEXTS = [f"the {a} {v} the {t}." for a in ("cat", "dog") for v in ("saw", "took") for t in ("box", "cup")]
+TEXTS += ['{"name": "box", "size": 12}', '{"name": "cup", "size": 7}']
+LENGTH = 24
+
+
+@pytest.fixture(scope="module")
+def model() -> MarkovLM:
+    return dy.fit_markov(TEXTS, order=2, vocab_size=300)
+
+
+@pytest.mark.parametrize("guidance", ["auto", "gradient", "posterior", "path", "paper", "none"])
+def test_a_regex_is_always_matched(model: MarkovLM, guidance: str) -> None:
+    found = dy.generate(
+        model,
+        dy.Regex(r"[a-z ]*dog[a-z ]*\."),
+        n=4,
+        length=LENGTH,
+        num_inference_steps=24,
+        guidance=guidance,  # type: ignore[arg-type]
+    )
+    assert len(found) == 4
+    for one in found:
+        assert one.satisfied
+        assert re.fullmatch(r"[a-z ]*dog[a-z ]*\.", one.text)
+
+
+def test_a_schema_is_always_valid(model: MarkovLM) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 5}, "size": {"type": "integer", "maximum": 99}},
+        "required": ["name", "size"],
+    }
+    jsonschema_rs = pytest.importorskip("jsonschema_rs")
+    for one in dy.generate(model, dy.JsonSchema(schema), n=4, length=LENGTH, num_inference_steps=24):
+        assert jsonschema_rs.is_valid(schema, json.loads(one.text))
+
+
+def test_boolean_combinations_hold(model: MarkovLM) -> None:
+    both = dy.Regex(r"the [a-z ]+\.") & ~dy.Regex(r"(?s).*cat.*")
+    for one in dy.generate(model, both, n=6, length=LENGTH, num_inference_steps=24):
+        assert re.fullmatch(r"the [a-z ]+\.", one.text)
+        assert "cat" not in one.text
+
+
+def test_one_constraint_for_each_text(model: MarkovLM) -> None:
+    found = dy.generate(
+        model,
+        [dy.Regex("the cat.*"), dy.Text("the dog saw the cup."), ["x", "y"]],
+        length=LENGTH,
+        num_inference_steps=16,
+    )
+    assert found[0].text.startswith("the cat")
+    assert found[1].text == "the dog saw the cup."
+    assert found[2].text in ("x", "y")
+
+
+def test_a_prompt_is_how_the_text_starts(model: MarkovLM) -> None:
+    for one in dy.generate(model, dy.Regex(".*\\."), n=3, length=LENGTH, num_inference_steps=16, prompt="the dog"):
+        assert one.text.startswith("the dog")
+
+
+def test_a_text_is_the_same_whatever_its_batch(model: MarkovLM) -> None:
+    constraint = dy.Regex("the [a-z ]+.")
+    options = {"length": LENGTH, "num_inference_steps": 24, "seed": 4}
+    whole = dy.generate(model, constraint, n=6, **options)  # type: ignore[arg-type]
+    for size in (1, 4):
+        parts = dy.generate(model, constraint, n=6, batch_size=size, **options)  # type: ignore[arg-type]
+        assert [one.text for one in parts] == [one.text for one in whole]
+    assert [one.seed for one in whole] == [(4, i) for i in range(6)]
+
+
+def test_acceptance_along_the_way_is_reported(model: MarkovLM) -> None:
+    (one,) = dy.generate(model, dy.Regex("the dog.*"), length=LENGTH, num_inference_steps=30, guidance="posterior")
+    assert len(one.log_acceptance) == 30
+    assert one.log_acceptance[-1] > one.log_acceptance[0]
+
+
+def test_an_impossible_length_is_refused_before_the_first_step(model: MarkovLM) -> None:
+    with pytest.raises(dy.InfeasibleConstraint, match="the shortest has"):
+        dy.generate(model, dy.Regex("(?:the dog saw the cat. ){9}"), length=12, callback_on_step_end=_never)
+
+
+def _never(*_: object) -> bool:
+    raise AssertionError("a step was made")
+
+
+def test_sampled_decoding_satisfies_too(model: MarkovLM) -> None:
+    for one in dy.generate(
+        model, dy.Regex("the dog.*"), n=3, length=LENGTH, num_inference_steps=4, decode="sample"
+    ):
+        assert one.satisfied
+        assert one.text.startswith("the dog")
+
+
+def test_argmax_says_whether_it_matched(model: MarkovLM) -> None:
+    found = dy.generate(
+        model, dy.Regex("x{3}"), n=4, length=LENGTH, num_inference_steps=4, decode="argmax", guidance="none"
+    )
+    assert [one.satisfied for one in found] == [re.fullmatch("x{3}", one.text) is not None for one in found]
+    assert not all(one.satisfied for one in found)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"guidance": "magic"}, "guidance must be one of auto, mixed, gradient"),
+        ({"decode": "beam"}, "decode must be"),
+        ({"n": 0}, "n must be at least 1"),
+        ({"framing": "loose"}, "framing must be one of"),
+    ],
+)
+def test_bad_options_are_refused(model: MarkovLM, options: dict[str, object], message: str) -> None:
+    with pytest.raises(dy.InvalidArgument, match=message):
+        dy.generate(model, dy.Regex("a"), **{"length": 4, **options})  # type: ignore[arg-type]
+
+
+def test_lists_and_n_must_agree(model: MarkovLM) -> None:
+    with pytest.raises(dy.InvalidArgument, match="n is 3, but there are 2 constraints"):
+        dy.generate(model, [dy.Regex("a"), dy.Regex("b")], n=3)
