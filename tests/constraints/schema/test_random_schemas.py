@@ -151,3 +151,36 @@ def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object, if no name comes twice."""
     assert len(dict(pairs)) == len(pairs), pairs
     return dict(pairs)
+
+
+referring: list[dict[str, Any]] = [
+    {"items": {"$ref": "#"}},
+    {"properties": {"a": {"$ref": "#"}, "b": {"$ref": "#/$defs/t"}}},
+    {"additionalProperties": {"$ref": "#"}},
+    {"$ref": "#/$defs/t"},
+    {"not": {"$ref": "#/$defs/t"}},
+    {"format": "date"},
+]
+recursive = st.recursive(st.one_of(plain, st.sampled_from(referring)), composed, max_leaves=6)
+drafts = st.sampled_from(
+    [None, "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#"]
+)
+
+
+@CALM
+@given(schema=recursive, inner=schemas, draft=drafts, is_open=st.booleans(), seed=st.integers(0, 100))
+def test_samples_of_recursive_schemas_of_any_draft_validate(
+    schema: dict[str, Any], inner: Any, draft: str | None, is_open: bool, seed: int
+) -> None:
+    whole = {**schema, "$defs": {"t": inner}} | ({} if draft is None else {"$schema": draft})
+    try:
+        validator = jsonschema_rs.validator_for(whole)
+    except jsonschema_rs.ValidationError:  # a keyword of another draft, in a form that this one forbids
+        return
+    found = compiled(whole, open=is_open)
+    if found is None or found.dfa().is_empty:
+        return
+    rng = random.Random(seed)
+    for _ in range(10):
+        text = found.dfa().sample(rng, 120)
+        assert validator.is_valid(json.loads(text)), text
