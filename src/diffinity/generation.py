@@ -66,7 +66,7 @@ def generate(
 
     A constraint is a `Regex`, `JsonSchema`, `Choice` … or anything that `dy.constraint` takes. With `decode`
     "best" or "sample" every text satisfies it, or `InfeasibleConstraint` is raised before the first step;
-    "argmax" takes the most probable tokens as they are, as the paper does. `prompt` is a text that the output starts with.
+    "argmax" takes the most probable tokens as they are, as the paper does. `prompt` is how the output starts.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["the cat sat.", "the dog ran."])
