@@ -103,8 +103,8 @@ class Reader:
         """The facets of numbers."""
         names = types_of(node)
         low, high = (
-            self._bound(node, "minimum", "exclusiveMinimum"),
-            self._bound(node, "maximum", "exclusiveMaximum"),
+            self._bound(node, "minimum", "exclusiveMinimum", holds),
+            self._bound(node, "maximum", "exclusiveMaximum", holds),
         )
         multiples: tuple[Fraction, ...] = ()
         if node.has("multipleOf"):
@@ -123,11 +123,14 @@ class Reader:
             raise MalformedSchema(node.at(keyword), f"must be a number, not {shown(value)}")
         return value
 
-    def _bound(self, node: Node, keyword: str, exclusive: str) -> Bound | None:
+    def _bound(self, node: Node, keyword: str, exclusive: str, holds: bool) -> Bound | None:
+        """One end of the range; `exclusive…` is a boolean in draft 4 and a number since."""
         bounds = []
+        form = node.get(exclusive)
         if node.has(keyword):
-            bounds.append(Bound(exact(self._number(node, keyword)), open=node.get(exclusive) is True))
-        if node.has(exclusive) and not isinstance(node.get(exclusive), bool):
+            is_open = form is True and (holds or node.draft == 4)
+            bounds.append(Bound(exact(self._number(node, keyword)), is_open))
+        if node.has(exclusive) and not isinstance(form, bool) and (holds or node.draft > 4):
             bounds.append(Bound(exact(self._number(node, exclusive)), open=True))
         if not bounds:
             return None
