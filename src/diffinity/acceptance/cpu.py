@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from diffinity.acceptance import numba_kernels as kernels
+from diffinity.acceptance import path_kernels
 from diffinity.alignment.automaton import TokenAutomaton
 
 Array = NDArray[np.floating[Any]]
@@ -157,7 +158,14 @@ def _path(w: Weights, automaton: TokenAutomaton, rng: np.random.Generator | None
         with np.errstate(divide="ignore"):
             log_weight = np.log(w.grouped)
         value = _call(
-            kernels.best_path, log_weight, edges.first, edges.head, edges.group, live, automaton.accepting, path
+            path_kernels.best_path,
+            log_weight,
+            edges.first,
+            edges.head,
+            edges.group,
+            live,
+            automaton.accepting,
+            path,
         )
         return path if value > -np.inf else None
     log_prob, alpha = forward(w, automaton)
@@ -165,7 +173,7 @@ def _path(w: Weights, automaton: TokenAutomaton, rng: np.random.Generator | None
         return None
     draws = rng.random(length + 1)
     _call(
-        kernels.sample_path,
+        path_kernels.sample_path,
         w.grouped,
         edges.head,
         edges.group,
@@ -203,14 +211,16 @@ def best_string(scores: Scores, automaton: TokenAutomaton) -> tuple[float, NDArr
     log_probs = scores.log_probs()
     shape = (scores.length, automaton.n_classes)
     best, where = np.empty(shape), np.empty(shape, np.int32)
-    _call(kernels.class_maxima, np.maximum(log_probs, FLOOR), automaton.class_of, best, where)
+    _call(path_kernels.class_maxima, np.maximum(log_probs, FLOOR), automaton.class_of, best, where)
     edges = automaton.edges
     log_weight = np.empty((scores.length, edges.n_groups))
     which = np.empty((scores.length, edges.n_groups), np.int32)
-    _call(kernels.group_maxima, best, edges.members_first, edges.members, log_weight, which)
+    _call(path_kernels.group_maxima, best, edges.members_first, edges.members, log_weight, which)
     path = np.zeros(scores.length, np.int64)
     live = automaton.live(scores.length)
-    _call(kernels.best_path, log_weight, edges.first, edges.head, edges.group, live, automaton.accepting, path)
+    _call(
+        path_kernels.best_path, log_weight, edges.first, edges.head, edges.group, live, automaton.accepting, path
+    )
     at = np.arange(scores.length)
     ids = where[at, which[at, edges.group[path]]].astype(np.int64)
     return float(log_probs[at, ids].sum()), ids
@@ -247,7 +257,7 @@ def best_strings(scores: Scores, automaton: TokenAutomaton, k: int) -> list[tupl
     edges = automaton.edges
     values, strings = np.empty(k), np.empty((k, scores.length), np.int32)
     found = _call(
-        kernels.best_strings,
+        path_kernels.best_strings,
         scores.log_probs(),
         automaton.class_of,
         automaton.n_classes,

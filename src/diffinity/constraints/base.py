@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
@@ -16,7 +17,7 @@ from diffinity.limits import Limits, compiling
 
 
 @dataclass(frozen=True)
-class Constraint:
+class Constraint(ABC):
     """A set of texts. Subclasses say which in `_build`; everything else follows.
 
     >>> short = Regex("[a-z]{1,5}") & ~Text("never")
@@ -24,9 +25,9 @@ class Constraint:
     (True, False)
     """
 
+    @abstractmethod
     def _build(self) -> ByteDFA:
         """Compile, inside a running `compiling()`; called once per value."""
-        raise NotImplementedError
 
     def dfa(self, limits: Limits | None = None) -> ByteDFA:
         """The minimal automaton of this constraint, compiled on the first call and then kept.

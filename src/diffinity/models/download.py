@@ -261,9 +261,9 @@ def _published(listing: str | None, opener: Opener) -> dict[str, tuple[int | Non
         return {asset["name"]: _published_asset(asset) for asset in page["assets"]}
     except HTTPError as error:
         error.close()
+        return {}
     except (OSError, HTTPException, ValueError, KeyError, TypeError):
-        pass  # a look-up that fails is no reason not to fetch
-    return {}
+        return {}  # a look-up that fails is no reason not to fetch
 
 
 def _published_asset(asset: Mapping[str, object]) -> tuple[int | None, str | None]:

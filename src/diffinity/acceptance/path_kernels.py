@@ -1,0 +1,238 @@
+"""Paths and strings on the CPU: the max-product form of the dynamic programme, draws, and the k best strings."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from diffinity.acceptance.numba_kernels import I32, I64, Bools, Floats
+
+
+@njit(nogil=True, cache=True)
+def class_maxima(probs: NDArray[np.float32], class_of: I32, out: Floats, where: I32) -> None:
+    """out[k, c] = the largest probs[k, v] over v in c, and where[k, c] a v that has it."""
+    out[:] = -np.inf
+    where[:] = -1
+    length, vocab = probs.shape
+    for k in range(length):
+        row = probs[k]
+        for v in range(vocab):
+            c = class_of[v]
+            if row[v] > out[k, c]:
+                out[k, c] = row[v]
+                where[k, c] = v
+
+
+@njit(nogil=True, cache=True)
+def group_maxima(best: Floats, members_first: I64, members: I32, out: Floats, which: I32) -> None:
+    """out[k, g] = the largest best[k, c] over c in group g, which[k, g] the class that has it."""
+    for k in range(best.shape[0]):
+        for g in range(members_first.shape[0] - 1):
+            top = -np.inf
+            at = -1
+            for i in range(members_first[g], members_first[g + 1]):
+                if best[k, members[i]] > top:
+                    top = best[k, members[i]]
+                    at = members[i]
+            out[k, g] = top
+            which[k, g] = at
+
+
+@njit(nogil=True, cache=True)
+def best_path(
+    log_weight: Floats, first: I64, head: I32, group: I32, live: Bools, accepting: Bools, edges: I64
+) -> float:
+    """edges[k] = the k-th pair of the path with the largest Σ log_weight; its value, −inf if there is none."""
+    length, n = edges.shape[0], live.shape[1]
+    value = np.full((length + 1, n), -np.inf)
+    back = np.full((length + 1, n), -1, np.int64)
+    tail = np.full((length + 1, n), -1, np.int32)
+    value[0, 0] = 0.0
+    for k in range(length):
+        for s in range(n):
+            here = value[k, s]
+            if here == -np.inf or not live[k, s]:
+                continue
+            for e in range(first[s], first[s + 1]):
+                t = head[e]
+                if live[k + 1, t]:
+                    there = here + log_weight[k, group[e]]
+                    if there > value[k + 1, t]:
+                        value[k + 1, t] = there
+                        back[k + 1, t] = e
+                        tail[k + 1, t] = s
+    last = -1
+    top = -np.inf
+    for s in range(n):
+        if accepting[s] and value[length, s] > top:
+            top = value[length, s]
+            last = s
+    if last < 0:
+        return -np.inf
+    s = last
+    for k in range(length, 0, -1):
+        edges[k - 1] = back[k, s]
+        s = tail[k, s]
+    return top
+
+
+@njit(nogil=True, cache=True)
+def sample_path(
+    weight: Floats,
+    head: I32,
+    group: I32,
+    alpha: Floats,
+    accepting: Bools,
+    draws: Floats,
+    edges: I64,
+    tail: I32,
+) -> None:
+    """edges[k] = the k-th pair of a path drawn in proportion to Π weight, backwards through alpha."""
+    length, n = edges.shape[0], alpha.shape[1]
+    in_first = np.zeros(n + 1, np.int64)
+    for e in range(head.shape[0]):
+        in_first[head[e] + 1] += 1
+    for s in range(n):
+        in_first[s + 1] += in_first[s]
+    filled = in_first[:-1].copy()
+    into = np.empty(head.shape[0], np.int64)
+    for e in range(head.shape[0]):
+        into[filled[head[e]]] = e
+        filled[head[e]] += 1
+    total = 0.0
+    for s in range(n):
+        if accepting[s]:
+            total += alpha[length, s]
+    rest = draws[length] * total
+    state = -1
+    for s in range(n):
+        if accepting[s] and alpha[length, s] > 0.0:
+            state = s
+            rest -= alpha[length, s]
+            if rest < 0.0:
+                break
+    for k in range(length - 1, -1, -1):
+        total = 0.0
+        for i in range(in_first[state], in_first[state + 1]):
+            e = into[i]
+            total += alpha[k, tail[e]] * weight[k, group[e]]
+        rest = draws[k] * total
+        chosen = -1
+        for i in range(in_first[state], in_first[state + 1]):
+            e = into[i]
+            share = alpha[k, tail[e]] * weight[k, group[e]]
+            if share > 0.0:
+                chosen = e
+                rest -= share
+                if rest < 0.0:
+                    break
+        edges[k] = chosen
+        state = tail[chosen]
+
+
+@njit(nogil=True, cache=True)
+def _insert(
+    values: Floats, first_of: I32, second_of: I32, third_of: I32, value: float, a: int, b: int, c: int
+) -> bool:
+    """Put (value, a, b, c) into a list sorted downwards; False if it is too small for it."""
+    last = values.shape[0] - 1
+    if value <= values[last]:
+        return False
+    i = last
+    while i > 0 and values[i - 1] < value:
+        values[i], first_of[i], second_of[i], third_of[i] = (
+            values[i - 1],
+            first_of[i - 1],
+            second_of[i - 1],
+            third_of[i - 1],
+        )
+        i -= 1
+    values[i], first_of[i], second_of[i], third_of[i] = value, a, b, c
+    return True
+
+
+@njit(nogil=True, cache=True)
+def best_strings(
+    log_probs: NDArray[np.float64],  # (L, V)
+    class_of: I32,
+    n_classes: int,
+    first: I64,
+    head: I32,
+    group: I32,
+    members_first: I64,
+    members: I32,
+    live: Bools,
+    accepting: Bools,
+    values: Floats,  # (K,), out
+    strings: I32,  # (K, L), out
+) -> int:
+    """The K most probable accepted token strings, best first; returns how many there are."""
+    wanted = values.shape[0]
+    length, vocab = log_probs.shape
+    n, n_groups = live.shape[1], members_first.shape[0] - 1
+    top = np.full((length + 1, n, wanted), -np.inf)
+    from_state = np.full((length + 1, n, wanted), -1, np.int32)
+    from_rank = np.full((length + 1, n, wanted), -1, np.int32)
+    by_token = np.full((length + 1, n, wanted), -1, np.int32)
+    top[0, 0, 0] = 0.0
+    spare = np.zeros(wanted, np.int32)
+    more_spare = np.zeros(wanted, np.int32)
+    for k in range(length):
+        class_top = np.full((n_classes, wanted), -np.inf)
+        class_token = np.full((n_classes, wanted), -1, np.int32)
+        for v in range(vocab):
+            c = class_of[v]
+            _insert(class_top[c], class_token[c], spare, more_spare, log_probs[k, v], v, 0, 0)
+        group_top = np.full((n_groups, wanted), -np.inf)
+        group_token = np.full((n_groups, wanted), -1, np.int32)
+        for g in range(n_groups):
+            for i in range(members_first[g], members_first[g + 1]):
+                c = members[i]
+                for j in range(wanted):
+                    if class_token[c, j] < 0 or not _insert(
+                        group_top[g], group_token[g], spare, more_spare, class_top[c, j], class_token[c, j], 0, 0
+                    ):
+                        break
+        for s in range(n):
+            if not live[k, s] or top[k, s, 0] == -np.inf:
+                continue
+            for e in range(first[s], first[s + 1]):
+                t = head[e]
+                if not live[k + 1, t]:
+                    continue
+                g = group[e]
+                for rank in range(wanted):
+                    if top[k, s, rank] == -np.inf:
+                        break
+                    for j in range(wanted):
+                        if group_token[g, j] < 0 or not _insert(
+                            top[k + 1, t],
+                            from_state[k + 1, t],
+                            from_rank[k + 1, t],
+                            by_token[k + 1, t],
+                            top[k, s, rank] + group_top[g, j],
+                            s,
+                            rank,
+                            group_token[g, j],
+                        ):
+                            break
+    final_state = np.full(wanted, -1, np.int32)
+    final_rank = np.full(wanted, -1, np.int32)
+    values[:] = -np.inf
+    for s in range(n):
+        if accepting[s]:
+            for rank in range(wanted):
+                if top[length, s, rank] == -np.inf:
+                    break
+                _insert(values, final_state, final_rank, spare, top[length, s, rank], s, rank, 0)
+    found = 0
+    for i in range(wanted):
+        if values[i] == -np.inf:
+            break
+        s, rank = final_state[i], final_rank[i]
+        for k in range(length, 0, -1):
+            strings[i, k - 1] = by_token[k, s, rank]
+            s, rank = from_state[k, s, rank], from_rank[k, s, rank]
+        found += 1
+    return found
