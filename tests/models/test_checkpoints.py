@@ -290,3 +290,20 @@ def test_saving_over_a_model_replaces_it_whole(folder: Path) -> None:
     shutil.copy(folder / "README.md", folder / "old")
     tiny_plaid().save_pretrained(folder)
     assert torch.equal(logits_of(dy.load(folder)), logits_of(tiny_plaid()))  # type: ignore[arg-type]
+
+
+def test_push_to_hub_uploads_the_whole_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's own client with its two network calls replaced: what would be uploaded, and where to."""
+    uploaded: dict[str, list[str]] = {}
+
+    class Repo:
+        repo_id = "someone/tiny"
+
+    def upload(self: object, *, repo_id: str, folder_path: str, **_: object) -> str:
+        uploaded[repo_id] = sorted(path.name for path in Path(folder_path).iterdir())
+        return "done"
+
+    monkeypatch.setattr("huggingface_hub.HfApi.create_repo", lambda self, **_: Repo())
+    monkeypatch.setattr("huggingface_hub.HfApi.upload_folder", upload)
+    tiny_plaid().push_to_hub("someone/tiny")
+    assert uploaded == {"someone/tiny": ["README.md", "config.json", "model.safetensors", "tokenizer.json"]}
