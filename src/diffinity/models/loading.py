@@ -11,8 +11,10 @@ from diffinity.errors import CheckpointError
 from diffinity.models.markov import MarkovLM
 from diffinity.models.plaid_lm import PlaidLM
 from diffinity.models.pretrained import CONFIG, download_snapshot, read_config
+from diffinity.models.transformer import AutoregressiveLM, MaskedLM
 
 KINDS: dict[str, type[PlaidLM] | type[MarkovLM]] = {PlaidLM.kind: PlaidLM, MarkovLM.kind: MarkovLM}
+COMPANIONS = {kind.kind: kind for kind in (AutoregressiveLM, MaskedLM)}
 EMBEDDED = Path(__file__).parent / "embedded" / "default"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -36,6 +38,12 @@ config.json, or a hub id such as owner/name
     """
     folder = _folder(source, revision)
     config = read_config(folder)
+    if config["kind"] in COMPANIONS:
+        name = COMPANIONS[config["kind"]].__name__
+        raise CheckpointError(
+            f"{folder} holds a companion ({config['kind']}), not a diffusion model: read it with "
+            f"diffinity.models.transformer.{name}.from_pretrained"
+        )
     if config["kind"] not in KINDS:
         raise CheckpointError(f"{folder / CONFIG}: unknown kind {config['kind']!r}; known: {', '.join(KINDS)}")
     model = KINDS[config["kind"]].read(folder, config, verify=verify)
