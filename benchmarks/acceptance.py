@@ -87,7 +87,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     vocabulary = plaid_vocabulary()
-    chosen = of_sizes(SIZES, vocabulary)
+    chosen = of_sizes(SIZES, vocabulary, LENGTH)
     table = Table(
         *("automaton", "states", "classes", "transitions", "batch"),
         *("read+write", "ours", "ratio", "ours, MB", "Algorithm 1"),

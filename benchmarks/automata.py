@@ -62,15 +62,17 @@ def compiled_schemas(limits: Limits = DEFAULT_LIMITS) -> list[tuple[str, JsonSch
     return found
 
 
-def of_sizes(wanted: list[float], vocabulary: Vocabulary) -> list[Sized]:
-    """For each wanted number of transitions the schema (or the template) that comes nearest."""
+def of_sizes(wanted: list[float], vocabulary: Vocabulary, length: int) -> list[Sized]:
+    """For each wanted number of transitions the schema (or template) that comes nearest and fits the length."""
     template = align(Regex(TEMPLATES["word between"]), vocabulary, "exact")
     pool = [Sized("regex: word between", template)]
     for name, constraint in compiled_schemas():
         try:
-            pool.append(Sized(f"schema {name}", align(constraint, vocabulary, "eos")))
+            automaton = align(constraint, vocabulary, "eos")
         except DiffinityError:
             continue
+        if automaton.feasible(length):
+            pool.append(Sized(f"schema {name}", automaton))
     chosen = []
     for size in wanted:
         best = min(pool, key=lambda one: abs(one.automaton.n_transitions / size - 1))

@@ -49,7 +49,7 @@ def _class_log_sums(log_p: Tensor, class_of: Tensor, automaton: TokenAutomaton) 
     peak = peak.scatter_reduce(2, index, log_p, reduce="amax")
     safe = torch.where(peak.isfinite(), peak, torch.zeros_like(peak))
     total = torch.zeros_like(peak).scatter_add_(2, index, (log_p - safe.gather(2, index)).exp())
-    useless = torch.from_numpy(~(automaton.next >= 0).any(axis=0)).to(log_p.device)
+    useless = torch.from_numpy(~automaton.useful).to(log_p.device)
     return (safe + total.log()).masked_fill(useless, -torch.inf)
 
 

@@ -72,7 +72,7 @@ def weights(scores: Scores, automaton: TokenAutomaton) -> Weights:
     sums, log_sums, scaled = np.empty(shape), np.empty(shape), np.empty(shape)
     log_scale = np.empty(scores.length)
     _call(kernels.class_sums, scores.probs, automaton.class_of, sums)
-    useful = (automaton.next >= 0).any(axis=0)
+    useful = automaton.useful
     if scores.logits is not None:
         order, first = automaton.tokens_by_class
         _call(kernels.rescue_sums, scores.logits, scores.log_norm, order, first, useful, sums, log_sums)

@@ -90,6 +90,11 @@ class TokenAutomaton:
         sizes = np.bincount(self.class_of, minlength=self.n_classes)
         return int((self.next >= 0).sum(axis=0) @ sizes)
 
+    @cached_property
+    def useful(self) -> NDArray[np.bool_]:
+        """(C,): the classes that lead somewhere from some state."""
+        return np.asarray((self.next >= 0).any(axis=0))
+
     @property
     def is_empty(self) -> bool:
         """Whether no token sequence is accepted."""
