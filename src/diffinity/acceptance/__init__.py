@@ -57,11 +57,11 @@ def acceptance(
     automata = _check(probs, automaton)
     log_prob = torch.empty(probs.shape[0], dtype=torch.float64, device=probs.device)
     if _use_numba(probs, backend):
-        samples = cpu.split(probs, logits)
-        found = cpu.over_batch(lambda i: cpu.marginals(samples[i], automata[i]), len(samples))
-        log_prob[:] = torch.tensor([one[0] for one in found], dtype=torch.float64)
-        marginals = torch.from_numpy(np.stack([one[1] for one in found]))
-        return Acceptance(log_prob, marginals.to(probs.device))
+        samples = cpu.split(probs.cpu(), logits)
+        q = np.empty(probs.shape, samples[0].probs.dtype if samples else np.float32)
+        found = cpu.over_batch(lambda i: cpu.marginals(samples[i], automata[i], q[i]), len(samples))
+        log_prob[:] = torch.tensor(found, dtype=torch.float64)
+        return Acceptance(log_prob, torch.from_numpy(q).to(probs.device))
     marginals = torch.empty(probs.shape, dtype=torch.float64, device=probs.device)
     for one, rows in _by_automaton(automata):
         log_prob[rows], marginals[rows] = batched.marginals(probs[rows].detach(), one, logits)
@@ -86,14 +86,14 @@ def path_acceptance(
     automata = _check(probs, automaton)
     samples = cpu.split(probs.cpu(), logits)
 
-    def work(i: int) -> tuple[float, Any]:
-        rng = None if seed is None else np.random.default_rng((seed, i))
-        return cpu.path_marginals(samples[i], automata[i], rng)
+    q = np.empty(probs.shape, samples[0].probs.dtype if samples else np.float32)
 
-    found = cpu.over_batch(work, len(samples))
-    log_prob = torch.tensor([one[0] for one in found], dtype=torch.float64)
-    marginals = torch.from_numpy(np.stack([one[1] for one in found]))
-    return Acceptance(log_prob.to(probs.device), marginals.to(probs.device))
+    def work(i: int) -> float:
+        rng = None if seed is None else np.random.default_rng((seed, i))
+        return cpu.path_marginals(samples[i], automata[i], rng, q[i])
+
+    log_prob = torch.tensor(cpu.over_batch(work, len(samples)), dtype=torch.float64)
+    return Acceptance(log_prob.to(probs.device), torch.from_numpy(q).to(probs.device))
 
 
 def log_acceptance(logits: Tensor, automaton: Automata, *, backend: Backend = "auto") -> Tensor:

@@ -104,12 +104,13 @@ def forward(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDArray[np.fl
     return float(log_total + w.log_scale.sum()), alpha
 
 
-def marginals(scores: Scores, automaton: TokenAutomaton) -> tuple[float, Array]:
-    """log P(L) and q (L, V); q is p itself where P(L) = 0."""
+def marginals(scores: Scores, automaton: TokenAutomaton, out: Array) -> float:
+    """log P(L), and q into `out` (L, V); q is p itself where P(L) = 0."""
     w = weights(scores, automaton)
     log_prob, alpha = forward(w, automaton)
     if log_prob == -np.inf:
-        return log_prob, scores.probs.copy()
+        out[:] = scores.probs
+        return log_prob
     edges = automaton.edges
     posterior = np.empty_like(w.grouped)
     live = automaton.live(scores.length)
@@ -126,17 +127,19 @@ def marginals(scores: Scores, automaton: TokenAutomaton) -> tuple[float, Array]:
     )
     ratio = np.empty_like(w.scaled)
     _call(kernels.spread, posterior, edges.members_first, edges.members, ratio)
-    return log_prob, _expanded(scores, automaton, w, ratio)
+    _expand(scores, automaton, w, ratio, out)
+    return log_prob
 
 
 def path_marginals(
-    scores: Scores, automaton: TokenAutomaton, rng: np.random.Generator | None
-) -> tuple[float, Array]:
-    """log of the path's share and q (L, V) given one path of states: the most probable, or one drawn."""
+    scores: Scores, automaton: TokenAutomaton, rng: np.random.Generator | None, out: Array
+) -> float:
+    """log of the path's share, and q into `out` (L, V) given one path of states: the best, or one drawn."""
     w = weights(scores, automaton)
     path = _path(w, automaton, rng)
     if path is None:
-        return -np.inf, scores.probs.copy()
+        out[:] = scores.probs
+        return -np.inf
     groups = automaton.edges.group[path]
     at = np.arange(scores.length)
     chosen = w.grouped[at, groups]
@@ -146,7 +149,8 @@ def path_marginals(
         begin, end = edges.members_first[groups[k]], edges.members_first[groups[k] + 1]
         ratio[k, edges.members[begin:end]] = 1.0 / chosen[k]
     log_share = float(np.log(chosen).sum() + w.log_scale.sum())
-    return log_share, _expanded(scores, automaton, w, ratio)
+    _expand(scores, automaton, w, ratio, out)
+    return log_share
 
 
 def _path(w: Weights, automaton: TokenAutomaton, rng: np.random.Generator | None) -> NDArray[np.int64] | None:
@@ -186,9 +190,8 @@ def _path(w: Weights, automaton: TokenAutomaton, rng: np.random.Generator | None
     return path
 
 
-def _expanded(scores: Scores, automaton: TokenAutomaton, w: Weights, ratio: NDArray[np.float64]) -> Array:
-    """q (L, V) from q/p per class in units of the scaled sums."""
-    out = np.empty_like(scores.probs)
+def _expand(scores: Scores, automaton: TokenAutomaton, w: Weights, ratio: NDArray[np.float64], out: Array) -> None:
+    """q into `out` (L, V) from q/p per class in units of the scaled sums."""
     mass = w.scaled * ratio  # the posterior probability of each class
     with np.errstate(over="ignore", invalid="ignore"):
         per_token = np.where(w.sums > kernels.TINY, ratio * np.exp(-w.log_scale)[:, None], 0.0)
@@ -200,7 +203,6 @@ def _expanded(scores: Scores, automaton: TokenAutomaton, w: Weights, ratio: NDAr
         for k, c in zip(*np.nonzero(small), strict=True):
             tokens = automaton.class_of == c
             out[k, tokens] = mass[k, c] * (scores.probs[k, tokens].astype(np.float64) / w.sums[k, c])
-    return out
 
 
 FLOOR = -1e5  # what an impossible token counts when something has to be decoded all the same
