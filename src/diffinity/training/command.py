@@ -101,6 +101,8 @@ def train(
         write_samples(model, out / "samples.txt")
         state = "finished" if finished else f"stopped at step {trainer.progress.step}; the same command goes on"
         console.print(f"{state}: {out / 'model'}")
+        if kind.startswith("plaid") and trainer.progress.step < bias_warmup:
+            console.print("its analytic term is still warming up: samples will be poor before that is over")
 
 
 def _watch(trainer: object, console: Console) -> bool:
