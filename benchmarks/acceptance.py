@@ -1,6 +1,6 @@
 """The dynamic programme beside the paper's Algorithm 1, on automata from 72 thousand to 160 million transitions.
 
-    python benchmarks/acceptance.py [--threads 1] [--batch 1 4 16]
+    python -m benchmarks.acceptance [--threads 1] [--batch 1 4 16]
 
 Times are ratios to one pass that reads and writes the probabilities, measured in the same run.
 """
