@@ -7,10 +7,12 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from diffinity.constraints import Constraint, Regex, sentences
+from diffinity.constraints.sentences import Sentence
 from diffinity.errors import InvalidArgument, UnsupportedConstraint
 
 VOCABULARY = ["the", "old", "river", "don't", "a", "1990", "River", "older", "flows", "I"]
@@ -101,3 +103,28 @@ def test_a_bad_argument_is_named(make: Callable[[], object], message: str) -> No
 
 def test_patterns_are_plain_regular_expressions() -> None:
     assert re.fullmatch(sentences.word_at(2, "old").pattern(), "The old river.")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "inside", "outside"),
+    [
+        (Sentence("prefix", ("old",), 2), "The old river.", "The river is old."),
+        (Sentence("suffix", ("old",), 1), "The river is old.", "The old river."),
+        (Sentence("appearance", ("is", "old")), "So old it is.", "So old."),
+        (Sentence("between-n", ("the", "is"), 1), "the river is", "the old river is"),
+        (Sentence("between", ("the", "is")), "the old river is", "is the river"),
+        (Sentence("length", (), 5), "a river", "a rivers"),
+    ],
+)
+def test_a_sentence_means_its_regex(sentence: Sentence, inside: str, outside: str) -> None:
+    for text, expected in ((inside, True), (outside, False)):
+        assert sentence.accepts(text) is expected
+        assert (re.fullmatch(sentence.pattern(), text) is not None) is expected
+
+
+@pytest.mark.parametrize(
+    "parts", [("prefix", ("old",), None), ("between", ("a", "b"), 2), ("suffix", (), 1), ("infix", ("a",), 1)]
+)
+def test_a_sentence_of_parts_that_do_not_go_together_is_refused(parts: tuple[Any, ...]) -> None:
+    with pytest.raises(InvalidArgument):
+        Sentence(*parts)

@@ -16,6 +16,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import permutations
 from math import factorial
+from typing import Literal
 
 from diffinity.constraints.base import And, Constraint, Regex
 from diffinity.constraints.dfa import ByteDFA
@@ -137,6 +138,64 @@ class ContainsWords(Constraint):
         between_them = f"{gap}+(?:{word}{gap}+)*"
         wanted = between_them.join(_exactly(w, self.words, self.ignore_case) for w in order)
         return _text(_more_before(self.words) + wanted + _more_after(self.words), self.words)
+
+
+Template = Literal["prefix", "suffix", "appearance", "between-n", "between", "length"]
+
+
+@dataclass(frozen=True)
+class Sentence(Constraint):
+    """One of the paper's six templates with its words: the same texts as the functions above, but it says which.
+
+    `n` is the position of "prefix" (from the start) and "suffix" (from the end), the number of words between, or
+    the length of the word. Systems that know words but no automata read the parts.
+
+    >>> Sentence("prefix", ("old",), 2).accepts("The old river.")
+    True
+    """
+
+    template: Template
+    wanted: tuple[str, ...] = ()
+    n: int | None = None
+    ignore_case: bool = False
+
+    def __post_init__(self) -> None:
+        needed = {"prefix": 1, "suffix": 1, "appearance": 2, "between-n": 2, "between": 2, "length": 0}
+        if self.template not in needed:
+            raise InvalidArgument(f"template must be one of {', '.join(needed)}, but is {self.template!r}")
+        if len(self.wanted) != needed[self.template]:
+            raise InvalidArgument(
+                f"the template {self.template!r} takes {needed[self.template]} words, not {len(self.wanted)}"
+            )
+        if (self.n is None) != (self.template in ("appearance", "between")):
+            raise InvalidArgument(f"the template {self.template!r} and n = {self.n} do not go together")
+        self.meaning()
+
+    def meaning(self) -> Regex | ContainsWords:
+        """The constraint that the template stands for; its `pattern` is a regex of Python's `re`."""
+        case, n = self.ignore_case, self.n
+        if self.template == "length":
+            assert n is not None
+            return has_word_of_length(n)
+        if self.template == "appearance":
+            return contains_words(*self.wanted, ignore_case=case)
+        if self.template in ("prefix", "suffix"):
+            assert n is not None
+            place = word_at if self.template == "prefix" else word_from_end
+            return place(n, self.wanted[0], ignore_case=case)
+        first, second = self.wanted
+        return between(first, second, n, ignore_case=case)
+
+    def pattern(self) -> str:
+        """The regex of Python's `re` for the same texts.
+
+        >>> re.fullmatch(Sentence("between", ("a", "b")).pattern(), "a to b") is not None
+        True
+        """
+        return self.meaning().pattern()
+
+    def _build(self) -> ByteDFA:
+        return self.meaning().dfa()
 
 
 def _text(pattern: str, words: Words) -> str:

@@ -1,0 +1,1 @@
+"""The benchmark suite: the paper's experiments, with every system in them."""
