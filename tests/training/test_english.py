@@ -2,6 +2,7 @@
 
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
@@ -190,10 +191,13 @@ def test_held_out_skeletons_never_appear_in_training() -> None:
     assert all(is_held_out(line) for line in validation)
 
 
-def test_one_pass_over_the_documents_uses_every_skeleton_of_the_split() -> None:
+def test_every_skeleton_of_the_split_is_used_and_short_ones_more_often() -> None:
     templates = load_skeletons("validation")
     plain = {template.source for template in templates if not re.search(r"[{\[]", template.source)}
-    assert plain <= set(islice(english_documents(random.Random(0), "validation"), len(templates)))
+    texts = Counter(islice(english_documents(random.Random(0), "validation"), 40 * len(templates)))
+    assert plain <= set(texts)
+    short, long = min(plain, key=len), max(plain, key=len)
+    assert texts[short] > texts[long]
 
 
 @pytest.mark.parametrize("line", ["{dragon} came.", "{A.wings}", "{thing.he}", "{A.}", "{P", "[a|b", "a|b", "]x"])

@@ -37,6 +37,7 @@ class Prediction:
     x: Tensor  # (B, L, d): softmax(logits)·E
     x_selfcond: Tensor  # (B, L, d): what the next step gets to see
     shift: Tensor | None = None  # (B, L, d), float64
+    log_acceptance: Tensor | None = None  # (B,): log P(L) before the shift, where a language guides
 
 
 class Guidance(Protocol):

@@ -55,10 +55,10 @@ class LanguageGuidance:
         x = p @ model.embedding
         found = self._told(step, self._posterior(logits))
         if bool((found.log_prob > -ALMOST_CERTAIN).all()):
-            return Prediction(logits, x, x_selfcond=x)
+            return Prediction(logits, x, x_selfcond=x, log_acceptance=found.log_prob)
         guided = found.marginals.to(p.dtype) @ model.embedding
         shift = gamma * (guided - x).double()
-        return Prediction(logits, x, guided if self.guided_selfcond else x, shift)
+        return Prediction(logits, x, guided if self.guided_selfcond else x, shift, found.log_prob)
 
     def _through_network(self, model: DiffusionLM, step: DenoisingStep, gamma: float) -> Prediction:
         """By one vector–Jacobian product: the shift is γ·(σ²/α)·Jᵀ(q − p), J = ∂logits/∂z."""
@@ -71,7 +71,7 @@ class LanguageGuidance:
         x = p @ model.embedding
         guided = q @ model.embedding if self.guided_selfcond else x
         shift = gamma * gradient.double() * (step.level.sigma_squared / step.level.alpha)
-        return Prediction(logits.detach(), x, guided, shift)
+        return Prediction(logits.detach(), x, guided, shift, found.log_prob)
 
     def _posterior(self, logits: Tensor) -> Acceptance:
         """log P(L) and q."""

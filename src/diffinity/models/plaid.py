@@ -151,14 +151,18 @@ class PlaidNetwork(nn.Module):
     def forward(
         self, z: Tensor, gamma: Tensor, embedding: Tensor, x_selfcond: Tensor, bias_scale: float = 1.0
     ) -> Tensor:
-        """Logits (B, L, V) for z (B, L, d_e), gamma (B,), embedding (V, d_e), x_selfcond (B, L, d_e)."""
-        alpha_squared = torch.sigmoid(-gamma)[:, None, None]  # (B, 1, 1)
-        sigma_squared = torch.sigmoid(gamma)[:, None, None]
+        """Logits (B, L, V) for z (B, L, d_e), gamma (B,), embedding (V, d_e), x_selfcond (B, L, d_e).
+
+        `gamma` may also be (B, L), a noise level for each position, as in part of our training.
+        """
+        gamma = gamma if gamma.ndim == 2 else gamma[:, None]  # (B, 1 or L)
+        alpha_squared = torch.sigmoid(-gamma)[:, :, None]  # (B, 1 or L, 1)
+        sigma_squared = torch.sigmoid(gamma)[:, :, None]
 
         scaled = z / (alpha_squared / self.config.embed_dim + sigma_squared).sqrt()
         x = self.input_linear(scaled)  # (B, L, dim)
         x = x + self.selfcond_linear(x_selfcond * math.sqrt(self.config.embed_dim))
-        x = x + self.gamma_linear(gamma_features(gamma))[:, None, :]
+        x = x + self.gamma_linear(gamma_features(gamma))
 
         block_dtype = self.blocks[0].attn_out.weight.dtype  # type: ignore[union-attr]
         cos, sin = (angle.to(block_dtype) for angle in self.rotary_emb(z.shape[1]))
@@ -174,7 +178,7 @@ class PlaidNetwork(nn.Module):
 
 
 def gamma_features(gamma: Tensor) -> Tensor:
-    """Fourier features (B, 64) of the noise level (B,); angles reach hundreds of radians, hence float64."""
+    """Fourier features (…, 64) of noise levels (…); angles reach hundreds of radians, hence float64."""
     frequencies = torch.linspace(-5.0, 5.0, GAMMA_FEATURES // 2, dtype=torch.float64, device=gamma.device).exp()
-    angles = frequencies * gamma.double()[:, None]
-    return torch.cat([angles.sin(), angles.cos()], dim=1).float()
+    angles = frequencies * gamma.double()[..., None]
+    return torch.cat([angles.sin(), angles.cos()], dim=-1).float()

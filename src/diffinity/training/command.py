@@ -37,16 +37,19 @@ def train(
     documents: Annotated[
         int, typer.Option(help="Documents of our corpus that a Markov model is fitted to.")
     ] = 20_000,
-    dim: Annotated[int, typer.Option(help="Width of the network.")] = 192,
+    dim: Annotated[int, typer.Option(help="Width of the network.")] = 160,
     n_blocks: Annotated[int, typer.Option(help="Depth of the network.")] = 6,
-    n_heads: Annotated[int, typer.Option(help="Attention heads.")] = 6,
+    n_heads: Annotated[int, typer.Option(help="Attention heads.")] = 5,
     embed_dim: Annotated[int, typer.Option(help="Numbers in an embedding.")] = 64,
     length: Annotated[int, typer.Option(help="Longest sequence, in tokens.")] = 96,
     steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 40_000,
     cooldown: Annotated[int, typer.Option(help="Last steps, over which the learning rate falls to zero.")] = 5_000,
     bias_warmup: Annotated[
         int, typer.Option(help="First steps, over which PLAID's analytic term grows to full.")
-    ] = 2_000,
+    ] = 3_000,
+    mixed: Annotated[
+        float, typer.Option(help="Share of a batch in which positions have noise levels of their own.", min=0, max=1)
+    ] = 0.5,
     batch_tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 2048,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     threads: Annotated[int | None, typer.Option(help="CPU threads; 1 beside other work.")] = None,
@@ -77,6 +80,7 @@ def train(
         steps=steps,
         cooldown=cooldown,
         bias_warmup=bias_warmup,
+        mixed=mixed,
         seed=seed,
     )
     words = run_tokenizer(out, tokenizer, texts, vocab_size)

@@ -22,6 +22,7 @@ from diffinity.models.transformer import AutoregressiveLM, MaskedLM, Transformer
 from diffinity.training.noise import AdaptiveNoise, fit_schedule
 
 SELF_CONDITIONED = 0.3  # share of a batch that sees its own first estimate
+LOWEST, LOW = -4.0, -1.0  # between these is the level of the positions that are easier to read
 VALIDATION_LEVELS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 
 
@@ -54,6 +55,19 @@ class Task(Protocol):
         ...
 
 
+def mix_levels(gamma: Tensor, generator: torch.Generator) -> Tensor:
+    """Levels (B, L) of which a random share, drawn for each sequence, is lowered to one low level.
+
+    >>> mix_levels(torch.full((8, 4), 3.0), torch.Generator().manual_seed(0)).unique().numel() > 1
+    True
+    """
+    batch, length = gamma.shape
+    share = torch.rand(batch, 1, generator=generator)
+    low = LOWEST + (LOW - LOWEST) * torch.rand(batch, 1, generator=generator)
+    keeps = torch.rand(batch, length, generator=generator) < share
+    return torch.where(keeps, gamma, torch.minimum(gamma, low))
+
+
 def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
     """Whether Muon optimises this parameter: the matrices inside the blocks.
 
@@ -83,9 +97,17 @@ class BiasWarmUp:
 
 
 class DiffusionTask:
-    """PLAID by cross-entropy: −log p(x | z) averaged over noise levels drawn where they teach most."""
+    """PLAID by cross-entropy: −log p(x | z) averaged over noise levels drawn where they teach most.
 
-    def __init__(self, config: PlaidConfig, noise: AdaptiveNoise | None = None, bias_warmup: int = 0) -> None:
+    In a share `mixed` of the sequences some positions, from none to all, keep a low level of their own: the
+    network learns to use what it can read before it must make out everything at once, and to complete a text
+    that is given in part.
+    """
+
+    def __init__(
+        self, config: PlaidConfig, noise: AdaptiveNoise | None = None, bias_warmup: int = 0, mixed: float = 0.0
+    ) -> None:
+        self.mixed = mixed
         self.bias = BiasWarmUp(bias_warmup)
         self.network = PlaidModules(config)
         self.noise = noise or AdaptiveNoise()
@@ -94,11 +116,16 @@ class DiffusionTask:
             unused.requires_grad_(False)
 
     def loss(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
-        gamma = self.noise.draw(tokens.shape[0], generator)
-        logits = self._noised_logits(tokens, gamma.to(tokens.device), generator, SELF_CONDITIONED)
+        batch, length = tokens.shape
+        gamma = self.noise.draw(batch, generator)
+        levels = gamma[:, None].expand(batch, length)
+        whole = batch - round(self.mixed * batch)
+        if whole < batch:
+            levels = torch.cat([levels[:whole], mix_levels(levels[whole:], generator)])
+        logits = self._noised_logits(tokens, levels.to(tokens.device), generator, SELF_CONDITIONED)
         per_sequence = F.cross_entropy(logits.transpose(1, 2), tokens, reduction="none").mean(dim=1)
         self.bias.taken += 1
-        self.noise.record(gamma, per_sequence.detach().cpu())
+        self.noise.record(gamma[:whole], per_sequence[:whole].detach().cpu())
         self._until_refresh -= 1
         if self._until_refresh <= 0:
             self.noise.refresh()
@@ -112,21 +139,22 @@ class DiffusionTask:
         level = NoiseLevel(gamma)
         x = embedding[tokens]  # (B, L, d)
         epsilon = torch.randn(x.shape, generator=generator).to(x.device)
-        z = level.alpha[:, None, None] * x + level.sigma[:, None, None] * epsilon
+        z = level.alpha[..., None] * x + level.sigma[..., None] * epsilon
         x_selfcond = torch.zeros_like(z)
         n = round(selfcond_share * tokens.shape[0])
-        if n:  # levels are in random order, so the first n rows are a random choice
+        if n:  # levels are in random order, so rows at equal distances are a random choice
+            chosen = torch.arange(n, device=tokens.device) * tokens.shape[0] // n
             with torch.no_grad():
-                zeros = torch.zeros_like(z[:n])
-                first = self.network.model(z[:n], gamma[:n], embedding, zeros, self.bias.scale)
-                x_selfcond[:n] = first.softmax(dim=-1) @ embedding
+                zeros = x_selfcond[chosen]
+                first = self.network.model(z[chosen], gamma[chosen], embedding, zeros, self.bias.scale)
+                x_selfcond[chosen] = first.softmax(dim=-1) @ embedding
         return self.network.model(z, gamma, embedding, x_selfcond, self.bias.scale)
 
     @torch.no_grad()
     def validate(self, tokens: Tensor, generator: torch.Generator) -> dict[str, float]:
         losses = {}
         for level in VALIDATION_LEVELS:
-            gamma = torch.full((tokens.shape[0],), level, device=tokens.device)
+            gamma = torch.full((tokens.shape[0], 1), level, device=tokens.device)
             logits = self._noised_logits(tokens, gamma, generator, 1.0)
             losses[f"gamma={level:+.0f}"] = float(F.cross_entropy(logits.flatten(0, 1), tokens.flatten()))
         return losses

@@ -63,6 +63,7 @@ class TrainingSettings:
     muon_lr: float = 0.02
     adam_lr: float = 2e-3
     bias_warmup: int = 2_000
+    mixed: float = 0.5
     clip: float = 1.0
     ema: float = 0.999
     seed: int = 0
@@ -88,7 +89,7 @@ class TrainingSettings:
             if self.kind in ("plaid", "plaid-bound"):
                 shape = PlaidConfig(vocab_size, self.dim, self.n_blocks, self.n_heads, self.embed_dim)
                 if self.kind == "plaid":
-                    return DiffusionTask(shape, bias_warmup=self.bias_warmup)
+                    return DiffusionTask(shape, bias_warmup=self.bias_warmup, mixed=self.mixed)
                 return BoundTask(shape, self.bias_warmup)
             causal = self.kind == "autoregressive"
             network = Transformer(TransformerConfig(vocab_size, self.dim, self.n_blocks, self.n_heads, causal))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from itertools import accumulate
 from typing import Literal
 
 from diffinity.training.corpus import fillers
@@ -19,6 +20,8 @@ from diffinity.training.corpus.fillers import Entry, article
 Split = Literal["train", "validation"]
 
 HELD_OUT_PERCENT = 3
+COMMON = 2.0  # a filler's place in its list is a uniform draw to this power: the head is common, the tail rare
+LEVELLED = 150  # how many of the shortest skeletons have about the same chance
 
 _PRONOUN_FORMS = frozenset({"he", "him", "his", "himself"})
 _CHARACTER_FORMS = _PRONOUN_FORMS | {"", "the", "intro"}
@@ -141,7 +144,7 @@ class _Cast:
         candidates = self.rng.choice(self.characters) if kind == "character" else _ENTRIES[kind]
         # The fixed words may name every season: then the last draw stands.
         for _ in range(_DRAWS):
-            entry = self.rng.choice(candidates)
+            entry = candidates[int(len(candidates) * self.rng.random() ** COMMON)]
             if self._fits(entry):
                 break
         if entry.adjectives and self.rng.random() < _DESCRIBED_SHARE:
@@ -272,13 +275,15 @@ def load_skeletons(split: Split) -> tuple[Template, ...]:
 
 
 def english_documents(rng: random.Random, split: Split) -> Iterator[str]:
-    """Documents without end: every skeleton of the split once, in random order, then again with new words.
+    """Documents without end: the r-th shortest skeleton with a chance of 1/(r + LEVELLED), with new words each time.
+
+    As in any language few forms are frequent and most are rare: a small network learns to write the former
+    well long before it has seen enough of the latter, and short sentences before stories.
 
     >>> len([text for text, _ in zip(english_documents(random.Random(0), "train"), range(3))])
     3
     """
-    templates = list(load_skeletons(split))
+    templates = sorted(load_skeletons(split), key=lambda template: (len(template.source), template.source))
+    chances = list(accumulate(1 / (rank + LEVELLED) for rank in range(len(templates))))
     while True:
-        rng.shuffle(templates)
-        for template in templates:
-            yield render(template, rng)
+        yield render(rng.choices(templates, cum_weights=chances)[0], rng)

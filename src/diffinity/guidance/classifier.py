@@ -1,0 +1,193 @@
+"""Classifier guidance: x̂ + scale·(σ²/α)·∇_z log P(the text is in L | z), with P from a small trained network.
+
+The network reads one of three things at every position: the latent alone (`latent`), the denoiser's hidden
+features (`backbone`), or all that a step knows, the latent and the denoiser's estimate (`full`). In the last two
+the gradient goes back through the denoiser.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from diffinity.errors import InvalidArgument
+from diffinity.guidance.base import DenoisingStep, Prediction
+from diffinity.models.plaid_lm import PlaidLM
+from diffinity.models.protocol import DiffusionLM
+from diffinity.models.schedule import NoiseLevel
+
+Form = Literal["full", "latent", "backbone"]
+FORMS: tuple[Form, ...] = get_args(Form)
+LEVEL_FEATURES = 4
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a classifier reads of a noisy text."""
+
+    features: Tensor  # (B, L, F)
+    logits: Tensor | None  # (B, L, V), where the denoiser was called
+
+
+def observe(model: DiffusionLM, form: Form, z: Tensor, gamma: Tensor, x_selfcond: Tensor) -> Observation:
+    """The features (B, L, F) of z (B, L, d) at gamma (B,); differentiable in z.
+
+    >>> import diffinity as dy
+    >>> model = dy.fit_markov(["a cat.", "a dog."], embed_dim=8)
+    >>> z = torch.zeros(1, 5, 8, dtype=torch.float64)
+    >>> observe(model, "full", z, torch.zeros(1), z).features.shape
+    torch.Size([1, 5, 17])
+    """
+    check_form(model, form)
+    if form == "latent":
+        return Observation(_scaled(z, gamma), None)
+    if form == "backbone":
+        assert isinstance(model, PlaidLM)
+        with _hidden_features(model) as hidden:
+            logits = model.denoise(z, gamma, x_selfcond)
+        return Observation(hidden[0], logits)
+    logits = model.denoise(z, gamma, x_selfcond)
+    p = logits.softmax(dim=-1)
+    x = p @ model.embedding * z.shape[-1] ** 0.5  # coordinates of order 1: embeddings have unit norm
+    sureness = p.square().sum(dim=-1, keepdim=True)
+    return Observation(torch.cat([_scaled(z, gamma), x, sureness], dim=-1), logits)
+
+
+def feature_size(model: DiffusionLM, form: Form) -> int:
+    """F, the number of features at a position.
+
+    >>> import diffinity as dy
+    >>> feature_size(dy.fit_markov(["a cat."], embed_dim=8), "latent")
+    8
+    """
+    check_form(model, form)
+    if form == "backbone":
+        assert isinstance(model, PlaidLM)
+        return model.config.dim
+    d = int(model.embedding.shape[1])
+    return d if form == "latent" else 2 * d + 1
+
+
+def check_form(model: DiffusionLM, form: Form) -> None:
+    """Refuse a form that does not exist, or that the model has no features for.
+
+    >>> import diffinity as dy
+    >>> check_form(dy.fit_markov(["a cat."]), "latent")
+    """
+    if form not in FORMS:
+        raise InvalidArgument(f"form must be one of {', '.join(FORMS)}, but is {form!r}")
+    if form == "backbone" and not isinstance(model, PlaidLM):
+        raise InvalidArgument(
+            f"the form 'backbone' reads the hidden features of a PlaidLM, which a {type(model).__name__} has not; "
+            "use 'full' or 'latent'"
+        )
+
+
+def _scaled(z: Tensor, gamma: Tensor) -> Tensor:
+    """z with coordinates of unit variance, whatever the noise level."""
+    level = NoiseLevel(gamma.to(z.dtype)[:, None, None])
+    return z / (level.alpha_squared / z.shape[-1] + level.sigma_squared).sqrt()
+
+
+@contextmanager
+def _hidden_features(model: PlaidLM) -> Iterator[list[Tensor]]:
+    """What the last normalisation of the network gives (B, L, dim), while this thread calls the model."""
+    found: list[Tensor] = []
+    thread = threading.get_ident()
+
+    def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
+        if threading.get_ident() == thread:  # the model may be in use elsewhere too
+            found.append(output)
+
+    handle = model.modules.model.output_norm.register_forward_hook(keep)
+    try:
+        yield found
+    finally:
+        handle.remove()
+
+
+class ClassifierHead(nn.Module):
+    """Log-odds (B,) that a noisy text is in the language, from features (B, L, F) and γ (B,).
+
+    Dilated convolutions over positions, then maximum and mean over them: the maximum finds a part that must
+    stand somewhere, the mean counts what must stand everywhere.
+
+    >>> ClassifierHead(features=8, length=5)(torch.zeros(2, 5, 8), torch.zeros(2)).shape
+    torch.Size([2])
+    """
+
+    def __init__(
+        self, features: int, length: int, width: int = 64, dilations: tuple[int, ...] = (1, 2, 4)
+    ) -> None:
+        super().__init__()
+        self.read = nn.Linear(features, width)
+        self.level = nn.Linear(LEVEL_FEATURES, 2 * width)
+        self.position = nn.Parameter(0.1 * torch.randn(length, width))
+        self.blocks = nn.ModuleList(DilatedBlock(width, dilation) for dilation in dilations)
+        self.judge = nn.Sequential(nn.Linear(2 * width, width), nn.GELU(), nn.Linear(width, 1))
+
+    def forward(self, features: Tensor, gamma: Tensor) -> Tensor:
+        dtype = self.position.dtype
+        scale, offset = self.level(_level_features(gamma.to(dtype)))[:, None, :].chunk(2, dim=-1)  # (B, 1, width)
+        x = self.read(features.to(dtype)) * (1 + scale) + offset + self.position  # (B, L, width)
+        for block in self.blocks:
+            x = block(x)
+        pooled = torch.cat([x.amax(dim=1), x.mean(dim=1)], dim=-1)  # (B, 2·width)
+        log_odds: Tensor = self.judge(pooled)[:, 0]
+        return log_odds
+
+
+class DilatedBlock(nn.Module):
+    """A residual convolution of three positions, `dilation` apart, on x (B, L, width)."""
+
+    def __init__(self, width: int, dilation: int) -> None:
+        super().__init__()
+        self.dilation = dilation
+        self.mix = nn.Linear(3 * width, width)  # as a matrix product: faster than Conv1d at this size
+
+    def forward(self, x: Tensor) -> Tensor:
+        d, length = self.dilation, x.shape[1]
+        padded = F.pad(F.gelu(F.layer_norm(x, x.shape[-1:])), (0, 0, d, d))
+        around = torch.cat([padded[:, k * d : k * d + length] for k in range(3)], dim=-1)  # (B, L, 3·width)
+        mixed: Tensor = self.mix(around)
+        return x + mixed
+
+
+def _level_features(gamma: Tensor) -> Tensor:
+    """Smooth functions (B, 4) of the noise level (B,)."""
+    level = NoiseLevel(gamma)
+    return torch.stack([gamma / 4, level.alpha, level.sigma, torch.tanh(gamma)], dim=-1)
+
+
+@dataclass(frozen=True)
+class ClassifierGuidance:
+    """Guidance by a trained head, the same for every sample of the batch.
+
+    >>> ClassifierGuidance(ClassifierHead(8, 5), "latent").scale
+    2.5
+    """
+
+    head: ClassifierHead
+    form: Form
+    scale: float = 2.5
+
+    def predict(self, model: DiffusionLM, step: DenoisingStep) -> Prediction:
+        with torch.enable_grad():
+            z = step.z.detach().requires_grad_()
+            seen = observe(model, self.form, z.to(model.dtype), step.gamma(model), step.x_selfcond)
+            objective = F.logsigmoid(self.head(seen.features, step.gamma(model))).sum()
+            (gradient,) = torch.autograd.grad(objective, z)
+        if seen.logits is None:
+            logits = model.denoise(step.z.to(model.dtype), step.gamma(model), step.x_selfcond)
+        else:
+            logits = seen.logits.detach()
+        x = logits.softmax(dim=-1) @ model.embedding
+        shift = self.scale * gradient.double() * (step.level.sigma_squared / step.level.alpha)
+        return Prediction(logits, x, x_selfcond=x, shift=shift)
