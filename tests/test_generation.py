@@ -6,8 +6,10 @@ import json
 import re
 
 import pytest
+from pydantic import BaseModel, Field
 
 import diffinity as dy
+from diffinity.limits import use_limits
 from diffinity.models.markov import MarkovLM
 
 TEXTS = [f"the {a} {v} the {t}." for a in ("cat", "dog") for v in ("saw", "took") for t in ("box", "cup")]
@@ -115,7 +117,7 @@ def test_argmax_says_whether_it_matched(model: MarkovLM) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"guidance": "magic"}, "guidance must be one of auto, mixed, gradient"),
+        ({"guidance": "magic"}, "guidance must be one of auto, fast, best, mixed, gradient"),
         ({"decode": "beam"}, "decode must be"),
         ({"n": 0}, "n must be at least 1"),
         ({"framing": "loose"}, "framing must be one of"),
@@ -129,3 +131,90 @@ def test_bad_options_are_refused(model: MarkovLM, options: dict[str, object], me
 def test_lists_and_n_must_agree(model: MarkovLM) -> None:
     with pytest.raises(dy.InvalidArgument, match="n is 3, but there are 2 constraints"):
         dy.generate(model, [dy.Regex("a"), dy.Regex("b")], n=3)
+
+
+class Size(BaseModel):
+    name: str = Field(max_length=5)
+    size: int = Field(ge=0, le=99)
+
+
+def test_a_pydantic_model_in_instances_out(model: MarkovLM) -> None:
+    for asked in (Size, dy.JsonSchema(Size), dy.JsonSchema(Size) & ~dy.Regex(".*box.*")):
+        (one,) = dy.generate(model, asked, length=LENGTH, num_inference_steps=16)
+        assert isinstance(one.value, Size)
+        assert one.value.model_dump() == json.loads(one.text)
+
+
+def test_a_type_in_its_value_out(model: MarkovLM) -> None:
+    (number,) = dy.generate(model, int, length=LENGTH, num_inference_steps=8)
+    assert number.value == int(number.text)
+    (plain,) = dy.generate(model, dy.Regex("the [a-z]+"), length=LENGTH, num_inference_steps=8)
+    assert plain.value == plain.text
+
+
+def test_what_does_not_match_has_no_value(model: MarkovLM) -> None:
+    (one,) = dy.generate(
+        model, dy.Regex("x{3}"), length=LENGTH, num_inference_steps=4, decode="argmax", guidance="none"
+    )
+    assert not one.satisfied
+    assert one.value is None
+
+
+def test_auto_length_is_comfortable_for_the_longest_need(model: MarkovLM) -> None:
+    long = dy.Text("the dog saw the cup. " * 6)
+    short, other = dy.generate(model, [dy.Text("the dog."), long], length="auto", num_inference_steps=4)
+    assert (
+        len(short.tokens)
+        == len(other.tokens)
+        > len([token for token in other.tokens if token != model.eos_token_id])
+    )
+    assert other.text == long.text
+
+
+def test_streamed_drafts_end_in_what_generate_returns(model: MarkovLM) -> None:
+    options = {"n": 3, "length": LENGTH, "num_inference_steps": 12, "seed": 2}
+    constraint = dy.Regex("the [a-z ]+.")
+    seen = list(dy.stream(model, constraint, every=4, batch_size=2, **options))  # type: ignore[arg-type]
+    drafts = [one for one in seen if isinstance(one, dy.Draft)]
+    texts = [one for one in seen if isinstance(one, dy.Generated)]
+    assert texts == dy.generate(model, constraint, **options)  # type: ignore[arg-type]
+    assert [(draft.step, len(draft.texts)) for draft in drafts] == [
+        (4, 2),
+        (8, 2),
+        (12, 2),
+        (4, 1),
+        (8, 1),
+        (12, 1),
+    ]
+    assert all(draft.log_acceptance is not None for draft in drafts)
+
+
+def test_explicit_seeds_give_the_same_texts_in_any_company(model: MarkovLM) -> None:
+    constraint = dy.Regex("the [a-z ]+.")
+    options = {"length": LENGTH, "num_inference_steps": 12, "decode": "sample"}
+    three = dy.generate(model, constraint, n=3, seed=9, **options)  # type: ignore[arg-type]
+    mixed = dy.generate(
+        model,
+        [dy.Text("the cat."), constraint, constraint],
+        seeds=[(1, 1), (9, 2), (9, 0)],
+        batch_size=2,
+        **options,  # type: ignore[arg-type]
+    )
+    assert [one.text for one in mixed[1:]] == [three[2].text, three[0].text]
+
+
+def test_chunks_keep_within_the_memory_limit_and_change_no_text(model: MarkovLM) -> None:
+    constraint = dy.Regex("the [a-z ]+.")
+    rows: list[int] = []
+
+    def note(_step: int, state: dy.SamplerState) -> None:
+        rows.append(state.z.shape[0])
+
+    options = {"n": 4, "length": LENGTH, "num_inference_steps": 4, "callback_on_step_end": note}
+    whole = dy.generate(model, constraint, **options)  # type: ignore[arg-type]
+    assert set(rows) == {4}
+    rows.clear()
+    with use_limits(memory_bytes=500_000):
+        parts = dy.generate(model, constraint, **options)  # type: ignore[arg-type]
+    assert max(rows) < 4
+    assert [one.text for one in parts] == [one.text for one in whole]

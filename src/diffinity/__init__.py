@@ -25,7 +25,7 @@ from diffinity.errors import (
     InvalidArgument,
     UnsupportedConstraint,
 )
-from diffinity.generation import Generated, generate
+from diffinity.generation import Draft, Generated, generate, stream
 from diffinity.inspection import inspect
 from diffinity.models import (
     DiffusionLM,
@@ -54,6 +54,7 @@ __all__ = [
     "DiffinityError",
     "DiffusionLM",
     "DownloadError",
+    "Draft",
     "Generated",
     "Grammar",
     "InfeasibleConstraint",
@@ -84,6 +85,7 @@ __all__ = [
     "log_acceptance",
     "sample",
     "sentences",
+    "stream",
     "texts",
     "variational_bound",
 ]

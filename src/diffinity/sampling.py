@@ -7,7 +7,7 @@ DDIM is its deterministic sibling. The state is float64, the network runs in its
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
@@ -129,16 +129,17 @@ class Sampler:
 class SeededNoise:
     """Standard normal draws with one generator per sample, so that a sample does not depend on its batch.
 
-    Drawn on the CPU and moved: a sample is the same on every device, up to the network's rounding.
+    A sample's seed is the pair (seed, index). Drawn on the CPU and moved: a sample is the same on every device,
+    up to the network's rounding.
 
-    >>> one, two = SeededNoise(0, [7], (2, 3)), SeededNoise(0, [5, 7], (2, 3))
+    >>> one, two = SeededNoise([(0, 7)], (2, 3)), SeededNoise([(0, 5), (0, 7)], (2, 3))
     >>> bool((one()[0] == two()[1]).all())
     True
     """
 
-    def __init__(self, seed: int, indices: Sequence[int], shape: tuple[int, int]) -> None:
+    def __init__(self, seeds: Sequence[tuple[int, int]], shape: tuple[int, int]) -> None:
         self._shape = shape
-        self._generators = [sample_generator(seed, index) for index in indices]
+        self._generators = [sample_generator(*seed) for seed in seeds]
 
     def __call__(self) -> Tensor:
         draws = [torch.randn(self._shape, generator=g, dtype=torch.float64) for g in self._generators]
@@ -171,6 +172,37 @@ class Samples:
         return self.logits.argmax(dim=-1)
 
 
+def steps(
+    sampler: Sampler,
+    z: Tensor,
+    noise: Callable[[], Tensor],
+    *,
+    cancel: Cancellation | None = None,
+    deadline: float | None = None,
+) -> Generator[SamplerState, bool | None, Samples]:
+    """Denoise z (B, L, d), giving the state after every step; sending True stops early. Returns the samples.
+
+    `cancel.is_set()` and `deadline` (seconds from now) are looked at between steps.
+    """
+    started = time.monotonic()
+    reason: FinishReason = "complete"
+    state = sampler.start(z)
+    while state.step < sampler.num_inference_steps:
+        if cancel is not None and cancel.is_set():
+            reason = "cancelled"
+            break
+        if deadline is not None and time.monotonic() - started >= deadline:
+            reason = "deadline"
+            break
+        with torch.no_grad():
+            state = sampler.step(state, noise)
+        if (yield state):
+            reason = "stopped" if state.step < sampler.num_inference_steps else reason
+            break
+    with torch.no_grad():
+        return Samples(sampler.finish(state), state, reason)
+
+
 def run(
     sampler: Sampler,
     z: Tensor,
@@ -183,24 +215,16 @@ def run(
     """Denoise z (B, L, d) to the end, or to where it is stopped; whatever is there then is returned.
 
     `callback_on_step_end(step, state)` is called after every step; returning True stops early.
-    `cancel.is_set()` and `deadline` (seconds from now) are looked at between steps.
     """
-    started = time.monotonic()
-    reason: FinishReason = "complete"
-    with torch.no_grad():
-        state = sampler.start(z)
-        while state.step < sampler.num_inference_steps:
-            if cancel is not None and cancel.is_set():
-                reason = "cancelled"
-                break
-            if deadline is not None and time.monotonic() - started >= deadline:
-                reason = "deadline"
-                break
-            state = sampler.step(state, noise)
-            if callback_on_step_end is not None and callback_on_step_end(state.step - 1, state):
-                reason = "stopped" if state.step < sampler.num_inference_steps else reason
-                break
-        return Samples(sampler.finish(state), state, reason)
+    going = steps(sampler, z, noise, cancel=cancel, deadline=deadline)
+    stop: bool | None = None
+    while True:
+        try:
+            state = going.send(stop)
+        except StopIteration as end:
+            samples: Samples = end.value
+            return samples
+        stop = callback_on_step_end is not None and callback_on_step_end(state.step - 1, state)
 
 
 def sample(
@@ -227,19 +251,12 @@ def sample(
     >>> dy.sample(dy.fit_markov(["a b.", "b a."]), n=2, length=4, num_inference_steps=8).tokens.shape
     torch.Size([2, 4])
     """
-    defaults = model.sampling_defaults
-    length = defaults.length if length is None else length
+    length = model.sampling_defaults.length if length is None else length
     if n < 1 or length < 1:
         raise InvalidArgument(f"n and length must be at least 1, but are {n} and {length}")
-    sampler = Sampler(
-        model,
-        guidance or Unguided(),
-        defaults.num_inference_steps if num_inference_steps is None else num_inference_steps,
-        method,
-        grid,
-        defaults.score_temp if score_temp is None else score_temp,
-    )
-    noise = SeededNoise(seed, range(first_index, first_index + n), (length, model.embedding.shape[1]))
+    sampler = make_sampler(model, guidance, num_inference_steps, method, grid, score_temp)
+    seeds = [(seed, first_index + i) for i in range(n)]
+    noise = SeededNoise(seeds, (length, model.embedding.shape[1]))
     return run(
         sampler,
         noise(),
@@ -247,6 +264,31 @@ def sample(
         callback_on_step_end=callback_on_step_end,
         cancel=cancel,
         deadline=deadline,
+    )
+
+
+def make_sampler(
+    model: DiffusionLM,
+    guidance: Guidance | None = None,
+    num_inference_steps: int | None = None,
+    method: Method = "ancestral",
+    grid: Grid = "uniform",
+    score_temp: float | None = None,
+) -> Sampler:
+    """A sampler with the model's own defaults for what is not given.
+
+    >>> import diffinity as dy
+    >>> make_sampler(dy.fit_markov(["a b."]), num_inference_steps=8).num_inference_steps
+    8
+    """
+    defaults = model.sampling_defaults
+    return Sampler(
+        model,
+        guidance or Unguided(),
+        defaults.num_inference_steps if num_inference_steps is None else num_inference_steps,
+        method,
+        grid,
+        defaults.score_temp if score_temp is None else score_temp,
     )
 
 

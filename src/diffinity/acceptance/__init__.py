@@ -139,12 +139,12 @@ def decode(
     how: Literal["best", "sample", "argmax"] = "best",
     *,
     logits: bool = False,
-    seed: int = 0,
+    seed: int | Sequence[tuple[int, int]] = 0,
 ) -> Decoded:
     """Token strings from distributions (B, L, V).
 
     `best` is the most probable accepted string, exactly; `sample` a draw from the distribution given acceptance
-    (sample i from (seed, i)); both always are in the language, or `InfeasibleConstraint` is raised. `argmax`
+    (sample i from (seed, i), or from the i-th of the pairs given); both always are in the language, or `InfeasibleConstraint` is raised. `argmax`
     takes the most probable token everywhere, in the language or not.
 
     >>> from diffinity.alignment import Vocabulary, align
@@ -156,6 +156,9 @@ def decode(
     automata = _check(probs, automaton)
     if how not in ("best", "sample", "argmax"):
         raise InvalidArgument(f"how must be 'best', 'sample' or 'argmax', but is {how!r}")
+    seeds = [(seed, i) for i in range(len(automata))] if isinstance(seed, int) else seed
+    if len(seeds) != len(automata):
+        raise InvalidArgument(f"{len(seeds)} seeds for {len(automata)} samples")
     samples = cpu.split(probs.cpu(), logits)
     if how == "argmax":
         tokens = probs.argmax(dim=-1)
@@ -170,7 +173,7 @@ def decode(
     def work(i: int) -> tuple[float, Any]:
         if how == "best":
             return cpu.best_string(samples[i], automata[i])
-        return cpu.sample_string(samples[i], automata[i], np.random.default_rng((seed, i)))
+        return cpu.sample_string(samples[i], automata[i], np.random.default_rng(seeds[i]))
 
     found = cpu.over_batch(work, len(samples))
     tokens = torch.from_numpy(np.stack([one[1] for one in found])).to(probs.device)

@@ -17,7 +17,7 @@ import typing
 import uuid
 from typing import Any
 
-from diffinity.constraints.base import Choice, Constraint, Or, Regex, Text
+from diffinity.constraints.base import And, Choice, Constraint, Or, Regex, Text
 from diffinity.errors import InvalidArgument
 
 INTEGER = "-?(?:0|[1-9][0-9]*)"
@@ -70,6 +70,55 @@ def constraint(x: Any) -> Constraint:
     if isinstance(x, dict):
         return _json_schema(x)
     return _of_type(x)
+
+
+def value_of(x: Any, text: str) -> Any:
+    """What an accepted text stands for: the inverse of how `constraint(x)` spells the values of a type.
+
+    An instance for a model or type, plain data for a JSON Schema (also one that others are combined with by `&`);
+    the text itself for everything else.
+
+    >>> value_of(int, "-12"), value_of(datetime.date, "2024-02-29"), value_of(Regex("[0-9]+"), "12")
+    (-12, datetime.date(2024, 2, 29), '12')
+    """
+    from diffinity.constraints.schema import JsonSchema
+
+    if isinstance(x, JsonSchema):
+        return x.parse(text)
+    if isinstance(x, And):
+        schema = next((part for part in x.parts if isinstance(part, JsonSchema | And)), None)
+        return text if schema is None else value_of(schema, text)
+    if isinstance(x, dict):
+        return json.loads(text)
+    if isinstance(x, Constraint | str | re.Pattern | list):
+        return text
+    return _value_of_type(x, text)
+
+
+def _value_of_type(x: Any, text: str) -> Any:
+    if isinstance(x, typing.NewType):
+        return value_of(x.__supertype__, text)
+    if type(x).__name__ == "TypeAliasType":
+        return value_of(x.__value__, text)
+    origin, arguments = typing.get_origin(x), typing.get_args(x)
+    if origin is typing.Literal:
+        return next(value for value in arguments if _spelled(value) == text)
+    if origin in (typing.Union, types.UnionType):  # a bare text may be spelled by several: any text comes last
+        options = sorted(arguments, key=lambda option: option is str)
+        return next(value_of(option, text) for option in options if constraint(option).accepts(text))
+    if isinstance(x, type) and issubclass(x, enum.Enum):
+        return next(member for member in x if _spelled(member.value) == text)
+    if x in (None, type(None)):
+        return None
+    if x is bool:
+        return text == "true"
+    if x in (str, int, float, uuid.UUID):
+        return x(text)
+    if x in (datetime.date, datetime.time, datetime.datetime):
+        return x.fromisoformat(text)
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(x).validate_json(text)
 
 
 def _of_type(x: Any) -> Constraint:

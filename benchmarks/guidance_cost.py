@@ -1,0 +1,116 @@
+"""What guidance costs: a guided run over an unguided one, batch by batch, automaton by automaton.
+
+    python -m benchmarks.guidance_cost [--threads 1] [--batch 1 4 16] [--steps 8] [--rounds 5]
+
+Two models: a randomly initialised network of 30 M parameters over PLAID's 32,768 tokens, with automata from 70
+thousand to 5 million transitions, and the embedded model with its own. Guided and unguided runs take turns, and
+each figure is the median of the ratios of neighbours, because the machine is not ours alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from tokenizers import Tokenizer
+
+import diffinity as dy
+from benchmarks.automata import TEMPLATES, Sized, of_sizes, plaid_vocabulary, shared
+from diffinity.alignment import TokenAutomaton, Vocabulary, align
+from diffinity.errors import CheckpointError
+from diffinity.guidance.presets import named_guidance
+from diffinity.models import DiffusionLM, PlaidConfig, PlaidLM
+from diffinity.models.plaid_lm import PlaidModules
+
+SIZES = [70e3, 300e3, 1e6, 5e6]
+METHODS = ["path", "posterior", "auto", "gradient", "paper"]
+LENGTH = 64
+
+
+def random_network() -> PlaidLM:
+    """30 M parameters over PLAID's tokenizer; what it says means nothing, what it costs does."""
+    torch.manual_seed(0)
+    tokenizer = Tokenizer.from_file(str(shared() / "fixtures" / "plaid" / "owt2_tokenizer.json"))
+    config = PlaidConfig(vocab_size=tokenizer.get_vocab_size(), dim=384, n_blocks=9, n_heads=6, embed_dim=16)
+    eos = Vocabulary.from_tokenizer(tokenizer).eos_id
+    model = PlaidLM(PlaidModules(config), tokenizer, eos)
+    print(f"{sum(p.numel() for p in model.modules.parameters()) / 1e6:.1f} M parameters")
+    return model
+
+
+def one_run(
+    model: DiffusionLM, automata: Sequence[TokenAutomaton], method: str, steps: int
+) -> Callable[[], float]:
+    def run() -> float:
+        guidance = named_guidance(method, automata)
+        started = time.perf_counter()
+        dy.sample(model, len(automata), LENGTH, num_inference_steps=steps, guidance=guidance)
+        return time.perf_counter() - started
+
+    return run
+
+
+def ratios(model: DiffusionLM, one: Sized, batch: int, steps: int, rounds: int) -> dict[str, float]:
+    """For each method the median over rounds of its time over that of the unguided runs just before and after."""
+    automata = [one.automaton] * batch
+    plain = one_run(model, automata, "none", steps)
+    runs = {method: one_run(model, automata, method, steps) for method in METHODS}
+    for run in (plain, *runs.values()):
+        run()
+    found: dict[str, list[float]] = {method: [] for method in METHODS}
+    for _ in range(rounds):
+        before = plain()
+        for method, run in runs.items():
+            guided = run()
+            after = plain()
+            found[method].append(2 * guided / (before + after))
+            before = after
+    return {method: statistics.median(values) for method, values in found.items()}
+
+
+def embedded_automata(model: DiffusionLM) -> list[Sized]:
+    vocabulary = Vocabulary.from_tokenizer(model.tokenizer, model.eos_token_id)
+    return [
+        Sized(f"regex: {name}", align(dy.Regex(pattern), vocabulary))
+        for name, pattern in list(TEMPLATES.items())[:3]
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 4, 16])
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--model", help="folder of another model in place of the embedded one")
+    chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
+    console = Console()
+    large = random_network()
+    cases: list[tuple[str, DiffusionLM, Sized, int]] = [
+        ("30 M, V = 32,768", large, one, chosen.steps) for one in of_sizes(SIZES, plaid_vocabulary(), LENGTH)
+    ]
+    try:
+        small = dy.load(chosen.model)
+        cases += [("embedded", small, one, 8 * chosen.steps) for one in embedded_automata(small)]
+    except CheckpointError as error:
+        console.print(f"without the embedded model: {error}")
+    table = Table(title=f"guided over unguided, {LENGTH} tokens, {chosen.threads} thread")
+    for column in ("model", "automaton", "transitions", "batch", *METHODS):
+        table.add_column(column)
+    for name, model, one, steps in cases:
+        for batch in chosen.batch:
+            row = ratios(model, one, batch, steps, chosen.rounds)
+            figures = [f"{row[method]:.2f}" for method in METHODS]
+            table.add_row(name, one.name, f"{one.automaton.n_transitions:,}", str(batch), *figures)
+            console.print(name, one.name, batch, " ".join(f"{m} {row[m]:.2f}" for m in METHODS), highlight=False)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

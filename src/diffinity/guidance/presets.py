@@ -1,0 +1,47 @@
+"""The guidances by name: the methods as they are, and the points of the trade-off that have names of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from diffinity.alignment import TokenAutomaton
+from diffinity.errors import InvalidArgument
+from diffinity.guidance.base import Guidance
+from diffinity.guidance.gradient import GradientGuidance
+from diffinity.guidance.mixed import MixedGuidance
+from diffinity.guidance.path import PathGuidance
+from diffinity.guidance.posterior import PosteriorGuidance
+
+GuidanceName = Literal["auto", "fast", "best", "mixed", "gradient", "posterior", "path", "paper", "none"]
+Automata = Sequence[TokenAutomaton]
+
+
+def _mixed(automata: Automata, scale: float) -> Guidance:
+    return MixedGuidance(GradientGuidance(automata, scale), PathGuidance(automata, scale))
+
+
+_MAKERS: dict[str, Callable[[Automata, float], Guidance | None]] = {
+    "auto": _mixed,
+    "fast": lambda automata, scale: PathGuidance(automata, scale),
+    "best": lambda automata, scale: GradientGuidance(automata, scale),
+    "mixed": _mixed,
+    "gradient": lambda automata, scale: GradientGuidance(automata, scale),
+    "posterior": lambda automata, scale: PosteriorGuidance(automata, scale),
+    "path": lambda automata, scale: PathGuidance(automata, scale),
+    "paper": lambda automata, scale: GradientGuidance(automata, scale, guided_selfcond=False),
+    "none": lambda _automata, _scale: None,
+}
+
+
+def named_guidance(name: str, automata: Automata, scale: float = 2.5) -> Guidance | None:
+    """The guidance of that name towards the automata, one for each sample; None for "none".
+
+    "auto" is the default, "fast" and "best" are two ends of what time buys (docs/generation.md has the figures).
+
+    >>> named_guidance("path", [], scale=1.5).scale
+    1.5
+    """
+    if name not in _MAKERS:
+        raise InvalidArgument(f"guidance must be one of {', '.join(_MAKERS)}, but is {name!r}")
+    return _MAKERS[name](automata, scale)
