@@ -1,0 +1,70 @@
+"""The natural-language suite: 110 constraints from the paper's six sentence templates, drawn with a seed.
+
+Words are matched without regard to case. The list is from the head of a web-scale frequency list, which is in
+lower case; taken literally it would make "the first word is *the*" a demand for a sentence without a capital.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+from diffinity.bench.cases import Case
+from diffinity.constraints.sentences import Sentence, Template
+
+_LIST = """
+the of and to a in for is on that by this with i you it not or be are from at as your all have new more an was we
+will home can us about if page my has search free but our one other do no information time they site he up may what
+which their news out use any there see only so his when contact here business who web also now help get pm view
+online c e first am been would how were me s services some these click its like service x than find
+"""
+WORDS = tuple(_LIST.split())
+OF_EACH = 20
+N_WORDS: dict[Template, int] = {"prefix": 1, "suffix": 1, "appearance": 2, "between-n": 2, "between": 2}
+MOST_N: dict[Template, int] = {"prefix": 5, "suffix": 3, "between-n": 3}
+LENGTHS = range(3, 13)  # ten word lengths, from everyday ones to rare
+
+
+def natural_language_cases(seed: int = 0) -> list[Case]:
+    """The 110 cases: 20 of each template with words, 10 word lengths; no constraint twice.
+
+    Positions and numbers of words between go round from 1 to their maximum, so that each is as frequent; words are
+    drawn evenly from all 100, two of a pair always different.
+
+    >>> cases = natural_language_cases()
+    >>> len(cases), cases[0].id
+    (110, 'natural-language/prefix/01-have-1')
+    """
+    return [_case(k + 1, sentence) for group in _sentences(seed) for k, sentence in enumerate(group)]
+
+
+def _sentences(seed: int) -> Iterator[list[Sentence]]:
+    for template, n_words in N_WORDS.items():
+        yield _distinct(template, n_words, seed)
+    yield [Sentence("length", n=n) for n in LENGTHS]
+
+
+def _distinct(template: Template, n_words: int, seed: int) -> list[Sentence]:
+    """The first 20 draws of a template that are not equal to an earlier one."""
+    rng = Random(f"{seed}/{template}")
+    found: dict[object, Sentence] = {}
+    while len(found) < OF_EACH:
+        words = _draw(rng, n_words)
+        most = MOST_N.get(template)
+        n = None if most is None else 1 + len(found) % most
+        # Two words in any order are one constraint, whichever was drawn first.
+        same = frozenset(words) if template == "appearance" else (words, n)
+        found.setdefault(same, Sentence(template, words, n, ignore_case=True))
+    return list(found.values())
+
+
+def _draw(rng: Random, n: int) -> tuple[str, ...]:
+    """`n` different words. Only `random()` is promised to give the same numbers in every version of Python."""
+    left = list(WORDS)
+    return tuple(left.pop(int(rng.random() * len(left))) for _ in range(n))
+
+
+def _case(number: int, sentence: Sentence) -> Case:
+    parts = [*sentence.wanted, *([] if sentence.n is None else [str(sentence.n)])]
+    name = f"natural-language/{sentence.template}/{number:02d}-{'-'.join(parts)}"
+    return Case(name, sentence.template, sentence, "sentence", sentence.pattern())

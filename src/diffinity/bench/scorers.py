@@ -1,0 +1,143 @@
+"""Perplexity's judges: how surprised a language model is by a text, in nats, and over how many tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from diffinity.errors import CheckpointError, InvalidArgument
+from diffinity.models.loading import EMBEDDED
+from diffinity.models.transformer import AutoregressiveLM
+
+COMPANION = EMBEDDED.parent / "autoregressive"
+HUGGING_FACE = "hf:"
+
+
+class Score(NamedTuple):
+    """Negative log-likelihood of a text with its end token, and the number of tokens, the end token among them."""
+
+    nats: float
+    tokens: int
+
+
+class Scorer(Protocol):
+    """A language model that says how likely texts are."""
+
+    @property
+    def name(self) -> str:
+        """How reports call it."""
+        ...
+
+    def score(self, texts: Sequence[str]) -> list[Score]:
+        """One score a text, in their order."""
+        ...
+
+
+def load_scorer(source: str | Path = "companion") -> Scorer:
+    """The scorer of that name: "companion" (embedded), a folder with such a model, or "hf:NAME" for a causal LM.
+
+    >>> load_scorer("hf:")
+    Traceback (most recent call last):
+    diffinity.errors.InvalidArgument: name a causal language model after hf:, such as hf:gpt2
+    """
+    if isinstance(source, str) and source.startswith(HUGGING_FACE):
+        return CausalScorer(source)
+    folder = COMPANION if source == "companion" else Path(source)
+    if not folder.is_dir():
+        raise CheckpointError(
+            f"there is no autoregressive model at {str(source)!r} to measure perplexity with: name a folder, "
+            "or a causal language model such as hf:gpt2"
+        )
+    name = "companion" if source == "companion" else folder.name
+    return CompanionScorer(AutoregressiveLM.from_pretrained(folder), name=name)
+
+
+class CompanionScorer:
+    """Scores by our autoregressive companion, which reads the end token before the first."""
+
+    def __init__(self, model: AutoregressiveLM, *, name: str = "companion", batch_size: int = 16) -> None:
+        self.name = name
+        self.model = model
+        self.batch_size = batch_size
+
+    def score(self, texts: Sequence[str]) -> list[Score]:
+        """One score a text; the end token after it is scored too, so that breaking off is not free."""
+        eos = self.model.eos_token_id
+        encoded = self.model.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        rows = [[*each.ids, eos] for each in encoded]
+        return _in_batches(rows, self.batch_size, eos, self.model.log_probs)
+
+
+class CausalScorer:
+    """Scores by any causal language model of the Hugging Face hub or a folder, through `transformers`.
+
+    The beginning token (or, as in GPT-2, the end token in its place) stands before the first and is not scored;
+    the end token after the text is.
+    """
+
+    def __init__(self, name: str, *, device: str = "cpu", batch_size: int = 8) -> None:
+        source = name.removeprefix(HUGGING_FACE)
+        if not source:
+            raise InvalidArgument("name a causal language model after hf:, such as hf:gpt2")
+        try:
+            transformers: Any = import_module("transformers")
+        except ImportError:
+            raise InvalidArgument(f"scoring with {name} needs transformers: `pip install transformers`") from None
+        try:
+            self.tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+            self.model = transformers.AutoModelForCausalLM.from_pretrained(source).to(device).eval()
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise CheckpointError(
+                f"{source!r} could not be loaded as a causal language model: {reason}"
+            ) from error
+        self.name = f"{HUGGING_FACE}{source}"
+        self.device = device
+        self.batch_size = batch_size
+        end = self.tokenizer.eos_token_id
+        begin = self.tokenizer.bos_token_id
+        if end is None:
+            raise CheckpointError(f"the tokenizer of {source!r} has no end token; perplexity counts it")
+        self.end = int(end)
+        self.begin = int(end if begin is None else begin)
+        self.longest = getattr(self.model.config, "max_position_embeddings", None)
+
+    def score(self, texts: Sequence[str]) -> list[Score]:
+        """One score a text."""
+        rows = [[*self.tokenizer.encode(text, add_special_tokens=False), self.end] for text in texts]
+        longest = max(map(len, rows), default=0)
+        if self.longest is not None and longest > self.longest:
+            raise InvalidArgument(f"a text of {longest} tokens is longer than {self.name} reads ({self.longest})")
+        return _in_batches(rows, self.batch_size, self.end, self._log_probs)
+
+    @torch.no_grad()
+    def _log_probs(self, tokens: Tensor) -> Tensor:
+        """log p(token k | tokens before it) (B, L) for tokens (B, L)."""
+        tokens = tokens.to(self.device)
+        before = torch.cat([torch.full_like(tokens[:, :1], self.begin), tokens[:, :-1]], dim=1)
+        scores = F.log_softmax(self.model(before).logits.float(), dim=-1)
+        return scores.gather(2, tokens[:, :, None])[:, :, 0].cpu()
+
+
+class _LogProbs(Protocol):
+    def __call__(self, tokens: Tensor, /) -> Tensor: ...
+
+
+def _in_batches(rows: list[list[int]], size: int, padding: int, log_probs: _LogProbs) -> list[Score]:
+    """Score rows of token ids, those of like length together; a causal model does not see the padding behind."""
+    scores: list[Score | None] = [None] * len(rows)
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    for start in range(0, len(order), size):
+        chosen = order[start : start + size]
+        longest = len(rows[chosen[-1]])
+        padded = torch.tensor([rows[i] + [padding] * (longest - len(rows[i])) for i in chosen])
+        values = log_probs(padded).double()
+        for i, row in zip(chosen, values, strict=True):
+            scores[i] = Score(-float(row[: len(rows[i])].sum()), len(rows[i]))
+    return [score for score in scores if score is not None]
