@@ -47,13 +47,7 @@ WORDS = [
     "not",
     "are",
     "from",
-    "at",
-    "as",
-    "your",
     "all",
-    "have",
-    "new",
-    "more",
 ]
 ATOMS = [
     "[a-z]",

@@ -48,7 +48,8 @@ def train(
         int, typer.Option(help="First steps, over which PLAID's analytic term grows to full.")
     ] = 3_000,
     mixed: Annotated[
-        float, typer.Option(help="Share of a batch in which positions have noise levels of their own.", min=0, max=1)
+        float,
+        typer.Option(help="Share of a batch with noise levels of single positions.", min=0, max=1),
     ] = 0.5,
     batch_tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 2048,
     seed: Annotated[int, typer.Option(min=0)] = 0,

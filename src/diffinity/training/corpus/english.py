@@ -275,7 +275,7 @@ def load_skeletons(split: Split) -> tuple[Template, ...]:
 
 
 def english_documents(rng: random.Random, split: Split) -> Iterator[str]:
-    """Documents without end: the r-th shortest skeleton with a chance of 1/(r + LEVELLED), with new words each time.
+    """Documents without end: the r-th shortest skeleton with a chance of 1/(r + LEVELLED), always with new words.
 
     As in any language few forms are frequent and most are rare: a small network learns to write the former
     well long before it has seen enough of the latter, and short sentences before stories.

@@ -1,0 +1,102 @@
+"""`AutoregressiveSystem`: left to right, each token from what an engine allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from diffinity.baselines.causal import CausalModel, causal_model
+from diffinity.baselines.drawing import check_draw, draw
+from diffinity.baselines.engines import Engine, EngineName, Matcher, engine_named
+from diffinity.baselines.spelling import text_before_end
+from diffinity.constraints.base import Constraint
+from diffinity.errors import InvalidArgument
+from diffinity.models.transformer import AutoregressiveLM
+from diffinity.sampling import sample_generator
+
+
+@dataclass(frozen=True)
+class AutoregressiveSystem:
+    """Constrained decoding of a causal language model, as Guidance and Outlines do it.
+
+    `model` is our companion or `hf:NAME` for any causal model of `transformers`. At every step the engine's mask
+    is put on the logits and a token drawn, until the end token (allowed where the text is complete) or until
+    `length` tokens, the end token among them, are spent. `llguidance` and `outlines-core` know nothing of the
+    length, so their texts may be cut off; `diffinity` allows only what can be completed within it; `none` allows
+    everything.
+
+    >>> import diffinity as dy
+    >>> from diffinity.models.tokenization import train_bpe
+    >>> from diffinity.models.transformer import Transformer, TransformerConfig
+    >>> network = Transformer(TransformerConfig(257, dim=8, n_blocks=1, n_heads=1, causal=True))
+    >>> model = AutoregressiveLM(network, train_bpe(["a"], 257), eos_token_id=0)
+    >>> system = AutoregressiveSystem(model, engine="diffinity")
+    >>> system.name, system.generate(dy.Regex("(ab)?c"), n=1, length=4, seed=0)[0] in ("c", "abc")
+    ('autoregressive-diffinity', True)
+    """
+
+    model: AutoregressiveLM | CausalModel | str
+    engine: EngineName = "llguidance"
+    temperature: float = 1.0
+    top_p: float = 1.0
+    batch_size: int = 32
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        check_draw(self.temperature, self.top_p)
+        if self.batch_size < 1:
+            raise InvalidArgument(f"batch_size must be at least 1, but is {self.batch_size}")
+        self._engine  # noqa: B018 (a name that is none, or a package that is missing, is told here)
+        if not self.name:
+            object.__setattr__(self, "name", f"autoregressive-{self.engine}")
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return engine_named(self.engine)
+
+    @cached_property
+    def _causal(self) -> CausalModel:
+        return causal_model(self.model)
+
+    def generate(self, constraint: Constraint, n: int, length: int, seed: int) -> list[str]:
+        """`n` texts of at most `length` tokens; text i is drawn from (seed, i).
+
+        A constraint that the engine can't take raises `UnsupportedConstraint` with the engine's reason.
+        """
+        if n < 1 or length < 1:
+            raise InvalidArgument(f"n and length must be at least 1, but are {n} and {length}")
+        matchers = self._engine.matchers(constraint, self._causal, n, length)
+        texts: list[str] = []
+        for first in range(0, n, self.batch_size):
+            part = matchers[first : first + self.batch_size]
+            generators = [sample_generator(seed, first + i) for i in range(len(part))]
+            texts += [text_before_end(self._causal, ids) for ids in self._decode(part, generators, length)]
+        return texts
+
+    def _decode(self, matchers: list[Matcher], generators: list[torch.Generator], length: int) -> list[list[int]]:
+        """The token ids of each text, with the end token where it was reached."""
+        end = self._causal.eos_token_id
+        sequences: list[list[int]] = [[] for _ in matchers]
+        running = set(range(len(matchers)))
+        continuations = self._causal.start(len(matchers), length)
+        for step in range(length):
+            logits = continuations.logits().double().cpu().numpy()
+            last = torch.full((len(matchers),), end)
+            for i in sorted(running):
+                allowed = matchers[i].allowed()
+                if not allowed.any():  # an engine's dead end: what stands there is all there is
+                    running.remove(i)
+                    continue
+                token = draw(logits[i], allowed, generators[i], self.temperature, self.top_p)
+                sequences[i].append(token)
+                last[i] = token
+                if token == end:
+                    running.remove(i)
+                else:
+                    matchers[i].advance(token)
+            if not running or step + 1 == length:
+                break
+            continuations.append(last)
+        return sequences

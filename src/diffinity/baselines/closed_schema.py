@@ -1,0 +1,65 @@
+"""JSON Schemas whose objects have no properties but those that they name, for engines that compile schemas.
+
+`JsonSchema` keeps objects closed unless `open=True`. Engines follow the specification, in which an object that
+says nothing may have any property; with few tokens to spend they would lose texts in properties that nobody asked
+for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Keywords through which several schemas meet in one object: a closed part would rule out the others' properties.
+MEETING = {
+    "allOf", "if", "not", "dependentSchemas", "dependencies", "unevaluatedProperties",
+    "$dynamicRef", "$recursiveRef",
+}  # fmt: skip
+ALTERNATIVES = {"anyOf", "oneOf", "$ref"}
+SAYS_MORE = {"additionalProperties", "patternProperties"}
+NOT_SCHEMAS = {"const", "enum", "default", "examples", "required"}
+
+
+def closed_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with `additionalProperties: false` in every object that names its properties and says no more.
+
+    Unchanged where schemas meet in one object (`allOf`, `if`, properties beside `anyOf` or `$ref` …), where
+    closing one of them could leave nothing.
+
+    >>> closed_schema({"type": "object", "properties": {"a": {}}, "required": ["b"]})["properties"]
+    {'a': {}, 'b': {}}
+    """
+    return dict(_closed(schema)) if _can_close(schema, is_schema=True) else schema
+
+
+def _can_close(node: Any, is_schema: bool) -> bool:
+    if isinstance(node, list):
+        return all(_can_close(item, is_schema) for item in node)
+    if not isinstance(node, dict):
+        return True
+    if is_schema and (MEETING & node.keys() or ("properties" in node and ALTERNATIVES & node.keys())):
+        return False
+    return all(_can_close(value, _holds_schema(key, is_schema)) for key, value in _parts(node, is_schema))
+
+
+def _closed(node: Any, is_schema: bool = True) -> Any:
+    if isinstance(node, list):
+        return [_closed(item, is_schema) for item in node]
+    if not isinstance(node, dict):
+        return node
+    changed = dict(node)
+    for key, value in _parts(node, is_schema):
+        changed[key] = _closed(value, _holds_schema(key, is_schema))
+    if is_schema and node.get("properties") and not SAYS_MORE & node.keys():
+        unnamed: dict[str, Any] = {name: {} for name in node.get("required", ()) if name not in node["properties"]}
+        changed["properties"] = changed["properties"] | unnamed
+        changed["additionalProperties"] = False
+    return changed
+
+
+def _parts(node: dict[str, Any], is_schema: bool) -> list[tuple[str, Any]]:
+    return [(key, value) for key, value in node.items() if not (is_schema and key in NOT_SCHEMAS)]
+
+
+def _holds_schema(key: str, is_schema: bool) -> bool:
+    """Whether what stands under a key is a schema, rather than names with schemas."""
+    return not is_schema or key not in ("properties", "patternProperties", "$defs", "definitions")

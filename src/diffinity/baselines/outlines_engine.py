@@ -1,0 +1,111 @@
+"""The engine `outlines-core`: an index of regex states and tokens, built before the first token."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import outlines_core
+from numpy.typing import NDArray
+from outlines_core.json_schema import build_regex_from_schema
+
+from diffinity.alignment import Vocabulary
+from diffinity.baselines.engines import Matcher
+from diffinity.baselines.plain_regex import plain_regex
+from diffinity.baselines.spelling import Spells, vocabulary_of
+from diffinity.constraints.base import Constraint
+from diffinity.constraints.regex_syntax import Either, Loop, Node, Sequence, parse
+from diffinity.constraints.schema import JsonSchema
+from diffinity.errors import ConstraintSyntaxError, ConstraintTooLarge, UnsupportedConstraint
+
+# One pattern serves all places between JSON's tokens: the spaces of `json.dumps` can be allowed, not asked for.
+WHITE_SPACE = {"dumps": "[ ]?", "compact": "", "flexible": r"[ \t\n\r]{{0,{max_space}}}"}
+
+MOST_CHARACTERS = 60_000
+"""Characters of an expression with its counts written out. The engine has no limit of its own, and its index grows
+with states × tokens, to minutes and gigabytes."""
+
+
+class OutlinesEngine:
+    """The engine `outlines-core`. It does not know the length: a text may be cut off by it."""
+
+    def matchers(self, constraint: Constraint, model: Spells, n: int, length: int) -> list[Matcher]:
+        vocabulary = vocabulary_of(model)
+        regex = outlines_regex(constraint)
+        _check_size(regex)
+        if vocabulary.leading:
+            regex = f"{plain_regex(vocabulary.leading.decode())}(?:{regex})"
+        try:
+            index = outlines_core.Index(regex, _vocabulary(vocabulary))
+        except ValueError as error:
+            raise UnsupportedConstraint(f"outlines-core: {error}") from None
+        return [OutlinesMatcher(outlines_core.Guide(index), len(vocabulary)) for _ in range(n)]
+
+
+@dataclass(frozen=True)
+class OutlinesMatcher:
+    """One text in an index of outlines-core."""
+
+    guide: Any
+    vocab_size: int
+
+    def allowed(self) -> NDArray[np.bool_]:
+        mask = np.zeros(self.vocab_size, np.bool_)
+        mask[self.guide.get_tokens()] = True
+        return mask
+
+    def advance(self, token: int) -> None:
+        self.guide.advance(token, return_tokens=False)
+
+
+def outlines_regex(constraint: Constraint) -> str:
+    """The constraint as a regular expression; a JSON Schema through the engine's own compiler.
+
+    >>> from diffinity.constraints import JsonSchema
+    >>> outlines_regex(JsonSchema({"type": "boolean"}))
+    '(true|false)'
+    """
+    if not isinstance(constraint, JsonSchema):
+        return plain_regex(constraint.pattern())
+    options = constraint.options
+    white_space = WHITE_SPACE[options.whitespace].format(max_space=options.max_space)
+    try:
+        regex: str = build_regex_from_schema(json.dumps(constraint.schema), white_space)
+    except (ValueError, TypeError) as error:
+        raise UnsupportedConstraint(f"outlines-core: {error}") from None
+    return regex
+
+
+def _check_size(regex: str) -> None:
+    try:
+        size = _characters(parse(regex))
+    except ConstraintTooLarge:
+        size = len(regex)
+    except ConstraintSyntaxError:  # what we can't read is for the engine to judge
+        return
+    if size > MOST_CHARACTERS:
+        raise UnsupportedConstraint(
+            f"outlines-core would index an expression of {size:,} characters (counts written out), which takes "
+            f"minutes and gigabytes; the most that is given to it here is {MOST_CHARACTERS:,}"
+        )
+
+
+def _characters(node: Node) -> int:
+    match node:
+        case Sequence(items) | Either(items):
+            return sum(map(_characters, items))
+        case Loop(item, low, high):
+            return _characters(item) * max(1, low if high is None else high)
+    return 1
+
+
+@lru_cache(maxsize=4)
+def _vocabulary(vocabulary: Vocabulary) -> Any:
+    ids: dict[bytes, list[int]] = {}
+    for i in vocabulary.ordinary:
+        ids.setdefault(vocabulary.tokens[i] or b"", []).append(int(i))
+    ids.pop(b"", None)  # a token that spells nothing leads nowhere
+    return outlines_core.Vocabulary(vocabulary.eos_id, ids)

@@ -1,0 +1,56 @@
+"""Regular expressions that other engines read as Python does: flags and classes spelled out as characters.
+
+Python's `re` and Rust's `regex`, which the engines build on, write and mean some things differently (`{,3}`,
+`(?a)`, which letters `\\w` has). A pattern goes through our own parser and comes out in what both share.
+"""
+
+from __future__ import annotations
+
+from diffinity.constraints.codepoints import CodeSet
+from diffinity.constraints.regex_syntax import At, Chars, Either, Loop, Node, Sequence, parse
+from diffinity.errors import UnsupportedConstraint
+
+
+def plain_regex(pattern: str) -> str:
+    """The pattern with nothing but characters, classes, groups, alternation and counts.
+
+    >>> plain_regex("(?i)a{,3}[^b]")
+    '(?:[Aa]){0,3}[\\\\x{0}-AC-ac-\\\\x{D7FF}\\\\x{E000}-\\\\x{10FFFF}]'
+    """
+    return _written(parse(pattern), pattern)
+
+
+def _written(node: Node, pattern: str) -> str:
+    match node:
+        case Chars(codes):
+            return _class(codes)
+        case Sequence(items):
+            return "".join(_grouped(item, pattern) for item in items)
+        case Either(items):
+            return "|".join(_written(item, pattern) for item in items)
+        case Loop(item, low, high):
+            return f"(?:{_written(item, pattern)}){{{low},{'' if high is None else high}}}"
+        case At(kind):
+            raise UnsupportedConstraint(
+                f"{pattern!r} looks at what stands around a place ({kind}), which token engines can't; "
+                "write the pattern for the whole text, without anchors"
+            )
+
+
+def _grouped(node: Node, pattern: str) -> str:
+    written = _written(node, pattern)
+    return f"(?:{written})" if isinstance(node, Either) else written
+
+
+def _class(codes: CodeSet) -> str:
+    if len(codes) == 1 and codes[0][0] == codes[0][1]:
+        return _character(codes[0][0])
+    if not codes:
+        return r"[^\x{0}-\x{10FFFF}]"
+    ranges = (_character(low) if low == high else f"{_character(low)}-{_character(high)}" for low, high in codes)
+    return f"[{''.join(ranges)}]"
+
+
+def _character(code: int) -> str:
+    letter = chr(code)
+    return letter if letter.isascii() and letter.isalnum() else f"\\x{{{code:X}}}"

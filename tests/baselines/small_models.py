@@ -1,0 +1,76 @@
+"""Models small enough for brute force: a handful of tokens, and logits that a test knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
+
+END = 0
+TOKENS = ["<end>", "a", "b", "c", "Ã", "©", "ab", "bc", "abc"]  # Ã© are the two bytes of é, each a token
+
+
+def few_tokens(n: int = len(TOKENS)) -> Tokenizer:
+    """A byte-level BPE of the first n of `TOKENS`; token 0 ends a text."""
+    vocabulary = {token: i for i, token in enumerate(TOKENS[:n])}
+    pairs = [("a", "b"), ("b", "c"), ("ab", "c")]
+    merges = [pair for pair in pairs if "".join(pair) in vocabulary]
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken("<end>", special=True)])
+    return tokenizer
+
+
+@dataclass(frozen=True)
+class KnownCausal:
+    """A causal model whose next-token logits (V,) are a function of the tokens before."""
+
+    next_logits: Callable[[tuple[int, ...]], Tensor]
+    tokenizer: Tokenizer
+    vocab_size: int
+    eos_token_id: int = END
+
+    def start(self, n: int, length: int) -> KnownContinuations:
+        return KnownContinuations(self, n)
+
+
+class KnownContinuations:
+    def __init__(self, model: KnownCausal, n: int) -> None:
+        self._model = model
+        self._before: list[tuple[int, ...]] = [()] * n
+
+    def logits(self) -> Tensor:
+        return torch.stack([self._model.next_logits(before) for before in self._before])
+
+    def append(self, tokens: Tensor) -> None:
+        self._before = [(*before, t) for before, t in zip(self._before, tokens.tolist(), strict=True)]
+
+
+@dataclass(frozen=True)
+class KnownMasked:
+    """A masked model whose positions are independent: logits (L, V) whatever stands around them."""
+
+    table: Tensor
+    tokenizer: Tokenizer
+    eos_token_id: int = END
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.table.shape[1])
+
+    @property
+    def mask_id(self) -> int:
+        return self.vocab_size
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        return self.table.expand(len(tokens), *self.table.shape)
+
+
+def strings(alphabet: str, longest: int) -> list[str]:
+    """All strings of at most `longest` letters."""
+    return ["".join(letters) for n in range(longest + 1) for letters in product(alphabet, repeat=n)]
