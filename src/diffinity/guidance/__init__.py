@@ -1,6 +1,7 @@
 """Ways to steer a denoising step, interchangeable, one module each."""
 
 from diffinity.guidance.base import DenoisingStep, Guidance, Prediction, Unguided
+from diffinity.guidance.classifier import ClassifierGuidance
 from diffinity.guidance.gradient import GradientGuidance
 from diffinity.guidance.language import LanguageGuidance
 from diffinity.guidance.mixed import MixedGuidance
@@ -9,6 +10,7 @@ from diffinity.guidance.posterior import PosteriorGuidance
 from diffinity.guidance.tokens import TokenGuidance, TokenTarget, infill, prefix
 
 __all__ = [
+    "ClassifierGuidance",
     "DenoisingStep",
     "GradientGuidance",
     "Guidance",

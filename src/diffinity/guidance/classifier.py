@@ -1,14 +1,14 @@
 """Classifier guidance: x̂ + scale·(σ²/α)·∇_z log P(the text is in L | z), with P from a small trained network.
 
-The network reads one of three things at every position: the latent alone (`latent`), the denoiser's hidden
-features (`backbone`), or all that a step knows, the latent and the denoiser's estimate (`full`). In the last two
-the gradient goes back through the denoiser.
+The network reads one of three things at every position: the latent alone (`latent`), the latent and the denoiser's
+hidden features (`backbone`), or the denoiser's output, that is its estimate x̂ and the probabilities of the tokens
+that tell most (`full`). In the last two the gradient goes back through the denoiser.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from diffinity.errors import InvalidArgument
 from diffinity.guidance.base import DenoisingStep, Prediction
+from diffinity.models.plaid import MUP_BASE_WIDTH
 from diffinity.models.plaid_lm import PlaidLM
 from diffinity.models.protocol import DiffusionLM
 from diffinity.models.schedule import NoiseLevel
@@ -36,14 +37,18 @@ class Observation:
     logits: Tensor | None  # (B, L, V), where the denoiser was called
 
 
-def observe(model: DiffusionLM, form: Form, z: Tensor, gamma: Tensor, x_selfcond: Tensor) -> Observation:
+def observe(
+    model: DiffusionLM, form: Form, telling: Sequence[int], z: Tensor, gamma: Tensor, x_selfcond: Tensor
+) -> Observation:
     """The features (B, L, F) of z (B, L, d) at gamma (B,); differentiable in z.
+
+    `telling` are the tokens whose probabilities `full` looks at.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["a cat.", "a dog."], embed_dim=8)
     >>> z = torch.zeros(1, 5, 8, dtype=torch.float64)
-    >>> observe(model, "full", z, torch.zeros(1), z).features.shape
-    torch.Size([1, 5, 17])
+    >>> observe(model, "full", [3, 4], z, torch.zeros(1), z).features.shape
+    torch.Size([1, 5, 10])
     """
     check_form(model, form)
     if form == "latent":
@@ -52,27 +57,35 @@ def observe(model: DiffusionLM, form: Form, z: Tensor, gamma: Tensor, x_selfcond
         assert isinstance(model, PlaidLM)
         with _hidden_features(model) as hidden:
             logits = model.denoise(z, gamma, x_selfcond)
-        return Observation(hidden[0], logits)
+        # The network's features leave out what z alone says of its own position: PLAID adds that after them.
+        return Observation(torch.cat([hidden[0], _scaled(z, gamma)], dim=-1), logits)
     logits = model.denoise(z, gamma, x_selfcond)
     p = logits.softmax(dim=-1)
     x = p @ model.embedding * z.shape[-1] ** 0.5  # coordinates of order 1: embeddings have unit norm
-    sureness = p.square().sum(dim=-1, keepdim=True)
-    return Observation(torch.cat([_scaled(z, gamma), x, sureness], dim=-1), logits)
+    # From −2 to 2, with a gradient that fades where a token is hopeless.
+    log_p = ((p[..., list(telling)] + 1e-9).log() + 10) / 5
+    return Observation(torch.cat([log_p, x], dim=-1), logits)
 
 
-def feature_size(model: DiffusionLM, form: Form) -> int:
-    """F, the number of features at a position.
+def token_readers(model: DiffusionLM, form: Form, telling: Sequence[int]) -> Tensor:
+    """For each telling token the direction (F,) in feature space that speaks for it at a position, (K, F).
+
+    A classifier begins with these: to find one token among all directions takes more examples than there are.
 
     >>> import diffinity as dy
-    >>> feature_size(dy.fit_markov(["a cat."], embed_dim=8), "latent")
-    8
+    >>> token_readers(dy.fit_markov(["a cat."], embed_dim=8), "full", [3, 4]).shape
+    torch.Size([2, 10])
     """
     check_form(model, form)
-    if form == "backbone":
-        assert isinstance(model, PlaidLM)
-        return model.config.dim
-    d = int(model.embedding.shape[1])
-    return d if form == "latent" else 2 * d + 1
+    wanted = list(telling)
+    embedded = model.embedding[wanted].detach()  # (K, d)
+    if form == "latent":
+        return embedded
+    if form == "full":
+        return torch.cat([torch.eye(len(wanted)).to(embedded), torch.zeros_like(embedded)], dim=1)
+    assert isinstance(model, PlaidLM)
+    readout = model.modules.model.output_linear.weight[wanted] * (MUP_BASE_WIDTH / model.config.dim)
+    return torch.cat([0.5 * readout, embedded], dim=1)
 
 
 def check_form(model: DiffusionLM, form: Form) -> None:
@@ -124,7 +137,7 @@ class ClassifierHead(nn.Module):
     """
 
     def __init__(
-        self, features: int, length: int, width: int = 64, dilations: tuple[int, ...] = (1, 2, 4)
+        self, features: int, length: int, width: int = 32, dilations: tuple[int, ...] = (1, 2, 4)
     ) -> None:
         super().__init__()
         self.read = nn.Linear(features, width)
@@ -132,6 +145,12 @@ class ClassifierHead(nn.Module):
         self.position = nn.Parameter(0.1 * torch.randn(length, width))
         self.blocks = nn.ModuleList(DilatedBlock(width, dilation) for dilation in dilations)
         self.judge = nn.Sequential(nn.Linear(2 * width, width), nn.GELU(), nn.Linear(width, 1))
+
+    def begin_with(self, readers: Tensor) -> None:
+        """Let the first channels read along these directions (K, F)."""
+        k = min(readers.shape[0], self.read.weight.shape[0])
+        with torch.no_grad():
+            self.read.weight[:k] = readers[:k].to(self.read.weight)
 
     def forward(self, features: Tensor, gamma: Tensor) -> Tensor:
         dtype = self.position.dtype
@@ -167,27 +186,46 @@ def _level_features(gamma: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class ClassifierGuidance:
-    """Guidance by a trained head, the same for every sample of the batch.
+class NoisyClassifier:
+    """A head with what it reads: log-odds that the text under the noise is in the language.
 
-    >>> ClassifierGuidance(ClassifierHead(8, 5), "latent").scale
-    2.5
+    >>> NoisyClassifier("latent", (), ClassifierHead(8, 5)).form
+    'latent'
     """
 
-    head: ClassifierHead
     form: Form
-    scale: float = 2.5
+    telling: tuple[int, ...]
+    head: ClassifierHead
+
+    def log_odds(
+        self, model: DiffusionLM, z: Tensor, gamma: Tensor, x_selfcond: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """The log-odds (B,) for z (B, L, d) at gamma (B,), and the denoiser's logits where it was called."""
+        seen = observe(model, self.form, self.telling, z, gamma, x_selfcond)
+        return self.head(seen.features, gamma), seen.logits
+
+
+@dataclass(frozen=True)
+class ClassifierGuidance:
+    """Guidance by a trained classifier, the same for every sample of the batch.
+
+    >>> ClassifierGuidance(NoisyClassifier("latent", (), ClassifierHead(8, 5))).scale
+    20.0
+    """
+
+    classifier: NoisyClassifier
+    scale: float = 20.0
 
     def predict(self, model: DiffusionLM, step: DenoisingStep) -> Prediction:
         with torch.enable_grad():
             z = step.z.detach().requires_grad_()
-            seen = observe(model, self.form, z.to(model.dtype), step.gamma(model), step.x_selfcond)
-            objective = F.logsigmoid(self.head(seen.features, step.gamma(model))).sum()
-            (gradient,) = torch.autograd.grad(objective, z)
-        if seen.logits is None:
+            log_odds, logits = self.classifier.log_odds(
+                model, z.to(model.dtype), step.gamma(model), step.x_selfcond
+            )
+            (gradient,) = torch.autograd.grad(F.logsigmoid(log_odds).sum(), z)
+        if logits is None:
             logits = model.denoise(step.z.to(model.dtype), step.gamma(model), step.x_selfcond)
-        else:
-            logits = seen.logits.detach()
+        logits = logits.detach()
         x = logits.softmax(dim=-1) @ model.embedding
         shift = self.scale * gradient.double() * (step.level.sigma_squared / step.level.alpha)
         return Prediction(logits, x, x_selfcond=x, shift=shift)

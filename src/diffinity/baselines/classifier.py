@@ -1,0 +1,253 @@
+"""Classifier guidance as a compared system: a small classifier is trained for every constraint, on first use.
+
+It is what the paper's method does without: here someone has to make examples and train before the first text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from diffinity.alignment import Vocabulary, align
+from diffinity.baselines.classifier_data import Examples, Pool, make_examples, make_pool, own_samples
+from diffinity.baselines.classifier_training import Auc, BandAuc, Trained, exact_auc, train
+from diffinity.constraints.base import Constraint
+from diffinity.errors import CheckpointError, ConstraintError, InvalidArgument
+from diffinity.guidance.classifier import ClassifierGuidance, ClassifierHead, Form, NoisyClassifier, check_form
+from diffinity.models.pretrained import PretrainedLM, load_strictly, read_tensors
+from diffinity.models.protocol import DiffusionLM
+from diffinity.sampling import sample, texts
+
+CACHE_VERSION = 1  # raise it when the same settings would give other weights
+
+MOST_OTHERS = 16  # constraints whose texts are negatives, drawn from those given
+
+
+@dataclass(frozen=True, eq=False)
+class ClassifierSystem:
+    """Guidance by a classifier in one of three forms, decoded by argmax; see docs/classifier-guidance.md.
+
+    `others` are constraints whose texts serve as negatives (a suite's own). With `cache` a folder, the weights of
+    every classifier, its examples and the model's samples are kept there and read again; the texts are the same
+    either way.
+
+    >>> import diffinity as dy
+    >>> ClassifierSystem(dy.fit_markov(["a cat."]), "latent").name
+    'classifier-latent'
+    """
+
+    model: DiffusionLM
+    form: Form = "full"
+    scale: float = 20.0
+    training_steps: int = 400
+    cache: Path | str | None = None
+    others: Sequence[Constraint] = ()
+    num_inference_steps: int | None = None
+    score_temp: float | None = None
+    batch_size: int = 16
+    positives: int = 256
+    own_samples: int = 64
+    own_sample_steps: int = 32
+    seed: int = 0  # of samples, examples and training; not of the texts
+    name: str = ""
+    _trained: dict[tuple[str, int], Trained] = field(default_factory=dict, init=False, repr=False)
+    _pools: dict[int, Pool] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_form(self.model, self.form)
+        for name in ("training_steps", "batch_size", "positives", "own_sample_steps"):
+            if getattr(self, name) < 1:
+                raise InvalidArgument(f"{name} must be at least 1, but is {getattr(self, name)}")
+        if self.own_samples < 4:
+            raise InvalidArgument(f"own_samples must be at least 4, but is {self.own_samples}")
+        if self.cache is not None and not isinstance(self.model, PretrainedLM):
+            raise InvalidArgument(f"a cache needs a model that can be saved, not a {type(self.model).__name__}")
+        object.__setattr__(self, "cache", None if self.cache is None else Path(self.cache))
+        object.__setattr__(self, "name", self.name or f"classifier-{self.form}")
+
+    def generate(self, constraint: Constraint, n: int, length: int, seed: int) -> list[str]:
+        """`n` texts of at most `length` tokens; text i has the seed (seed, i). Trains first where need be."""
+        guidance = ClassifierGuidance(self.trained(constraint, length).classifier, self.scale)
+        found: list[str] = []
+        for first in range(0, n, self.batch_size):
+            samples = sample(
+                self.model,
+                min(self.batch_size, n - first),
+                length,
+                num_inference_steps=self.num_inference_steps,
+                seed=seed,
+                first_index=first,
+                guidance=guidance,
+                score_temp=self.score_temp,
+            )
+            found += texts(self.model, samples.tokens)
+        return found
+
+    def auc(self, constraint: Constraint, length: int | None = None) -> Auc:
+        """How well the classifier of a constraint tells held-out texts apart; trains it where need be."""
+        return self.trained(constraint, length).auc
+
+    def exact_auc(self, constraint: Constraint, length: int | None = None) -> Auc:
+        """The same measure of the exact log P(L), with which a classifier's AUC is to be compared."""
+        length = self.model.sampling_defaults.length if length is None else length
+        examples = self.examples(constraint, length)
+        automaton = align(constraint, self._vocabulary, "eos")
+        return exact_auc(self.model, automaton, examples.where(examples.held_out), self.seed)
+
+    def trained(self, constraint: Constraint, length: int | None = None) -> Trained:
+        """The classifier of a constraint for texts of `length` tokens: known, read from the cache, or trained."""
+        length = self.model.sampling_defaults.length if length is None else length
+        language = constraint.dfa().fingerprint
+        known = self._trained.get((language, length))
+        if known is None:
+            path = self._path("classifier", length, language, self.form, self.training_steps)
+            if path is not None and path.is_file():
+                known = read_trained(path, self.form)
+                known.classifier.head.to(self.model.device)
+            else:
+                examples, seed = self.examples(constraint, length), self._seed_of(constraint)
+                known = train(self.model, self.form, examples, self.training_steps, seed)
+                if path is not None:
+                    write_trained(path, known)
+            self._trained[language, length] = known
+        return known
+
+    def examples(self, constraint: Constraint, length: int) -> Examples:
+        """The texts that the classifier of a constraint is trained and measured on, the same in all forms."""
+        path = self._path("examples", length, constraint.dfa().fingerprint)
+        if path is not None and path.is_file():
+            return read_examples(path, self.model.device)
+        made = make_examples(
+            self.model, self._vocabulary, constraint, self._pool(length), self.positives, self._seed_of(constraint)
+        )
+        if path is not None:
+            write_examples(path, made)
+        return made
+
+    def _seed_of(self, constraint: Constraint) -> int:
+        """A seed of its own for every constraint, the same whatever was trained before."""
+        language = int(constraint.dfa().fingerprint[:16], 16)
+        return int(np.random.SeedSequence((self.seed, language)).generate_state(1, np.uint32)[0])
+
+    def _pool(self, length: int) -> Pool:
+        if length not in self._pools:
+            self._pools[length] = make_pool(
+                self.model,
+                self._vocabulary,
+                self._samples(length),
+                self.others,
+                self.positives // 2 + 1,
+                self.seed,
+            )
+        return self._pools[length]
+
+    def _samples(self, length: int) -> Tensor:
+        path = self._path("samples", length)
+        if path is not None and path.is_file():
+            return read_tensors(path)["tokens"].to(self.model.device)
+        tokens = own_samples(self.model, self.own_samples, length, self.own_sample_steps, self.seed)
+        if path is not None:
+            write_file(path, {"tokens": tokens}, {})
+        return tokens
+
+    @cached_property
+    def _chosen(self) -> list[Constraint]:
+        """Some of the others, without those that do not compile: `_path` needs them before anything is made."""
+        chosen = []
+        for i in np.random.default_rng(self.seed).permutation(len(self.others))[:MOST_OTHERS]:
+            with suppress(ConstraintError):
+                self.others[i].dfa()
+                chosen.append(self.others[i])
+        return chosen
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary.from_tokenizer(self.model.tokenizer, self.model.eos_token_id)
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        """A name for the model: equal for equal weights and tokenizer."""
+        assert isinstance(self.model, PretrainedLM)
+        digest = hashlib.blake2b(self.model.tokenizer.to_str().encode(), digest_size=16)
+        for name, tensor in sorted(self.model.tensors().items()):
+            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    def _path(self, kind: str, length: int, *facts: object) -> Path | None:
+        """The file of the cache for something that depends on these facts beside the model and the settings."""
+        if self.cache is None:
+            return None
+        known: list[object] = [CACHE_VERSION, self._fingerprint, length, self.seed, *facts]
+        known += [self.own_samples, self.own_sample_steps]
+        if facts:
+            known += [self.positives, [other.dfa().fingerprint for other in self._chosen]]
+        digest = hashlib.blake2b(json.dumps(known).encode(), digest_size=12).hexdigest()
+        return Path(self.cache) / f"{kind}-{digest}.safetensors"
+
+
+def write_examples(path: Path, examples: Examples) -> None:
+    """Keep examples in a safetensors file."""
+    flags = {name: torch.from_numpy(getattr(examples, name)) for name in ("label", "near", "held_out")}
+    write_file(path, {"tokens": examples.tokens, **flags}, {})
+
+
+def read_examples(path: Path, device: torch.device) -> Examples:
+    """What `write_examples` kept.
+
+    >>> read_examples(Path("none.safetensors"), torch.device("cpu"))
+    Traceback (most recent call last):
+    diffinity.errors.CheckpointError: there is no weights file none.safetensors
+    """
+    found = read_tensors(path)
+    try:
+        flags = {name: found[name].numpy() for name in ("label", "near", "held_out")}
+        return Examples(found["tokens"].to(device), **flags)
+    except KeyError as error:
+        raise CheckpointError(f"{path} does not hold examples ({error} is missing): delete it") from None
+
+
+def write_trained(path: Path, trained: Trained) -> None:
+    """Keep a classifier with its measure in a safetensors file."""
+    about = {"telling": json.dumps(trained.classifier.telling), "auc": json.dumps(asdict(trained.auc))}
+    write_file(path, trained.classifier.head.state_dict(), about)
+
+
+def read_trained(path: Path, form: Form) -> Trained:
+    """What `write_trained` kept.
+
+    >>> read_trained(Path("none.safetensors"), "latent")
+    Traceback (most recent call last):
+    diffinity.errors.CheckpointError: there is no weights file none.safetensors
+    """
+    tensors = read_tensors(path)
+    try:
+        head = ClassifierHead(tensors["read.weight"].shape[1], tensors["position"].shape[0])
+        load_strictly(head, tensors)
+        with safe_open(path, framework="pt") as file:
+            about = {name: json.loads(value) for name, value in (file.metadata() or {}).items()}
+        auc, telling = about["auc"], tuple(map(int, about["telling"]))
+        measured = Auc(auc["overall"], tuple(BandAuc(**band) for band in auc["by_noise"]), auc["n_texts"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} does not hold a classifier and its AUC ({error}): delete it") from None
+    return Trained(NoisyClassifier(form, telling, head.requires_grad_(False)), measured)
+
+
+def write_file(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write a safetensors file whole or not at all: another process may be reading or writing it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, unfinished, metadata)
+    unfinished.replace(path)

@@ -1,0 +1,284 @@
+"""Texts to train a classifier on: some that satisfy a constraint, some that do not, all in the model's own manner.
+
+Strings drawn evenly from an automaton are no text, and a classifier would learn to tell text from no text. So
+every example begins as one of the model's own samples, is noised, and is drawn again from the denoiser's
+distributions: given acceptance by the constraint (a positive, exactly), given acceptance by another constraint, or
+as it comes. Near misses are positives with one word or token changed so that the constraint fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from diffinity.acceptance import decode
+from diffinity.alignment import TokenAutomaton, Vocabulary, align
+from diffinity.constraints.base import Constraint
+from diffinity.errors import ConstraintError, UnsupportedConstraint
+from diffinity.models.protocol import DiffusionLM
+from diffinity.models.schedule import NoiseLevel
+from diffinity.sampling import sample
+
+REDRAWN_AT = (0.75, 0.5, 0.25)  # times, noisy to clean: the first makes room for the constraint, the rest mend
+SHARPER = 1.5  # factor on logits: positions are drawn independently, which makes a text wilder than the model is
+HELD_OUT = 0.25  # of the model's samples, with all that is made from them
+ROUNDS = 2  # over all words of a text, in search of a near miss
+PASS = 64  # sequences a network call
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Token sequences with what they are; held-out ones share no sample of the model with the others."""
+
+    tokens: Tensor  # (N, L)
+    label: NDArray[np.bool_]  # (N,)
+    near: NDArray[np.bool_]  # (N,) whether it is a near miss
+    held_out: NDArray[np.bool_]  # (N,)
+
+    def where(self, chosen: NDArray[np.bool_]) -> Examples:
+        """The chosen (N,) of them."""
+        rows = torch.from_numpy(np.flatnonzero(chosen)).to(self.tokens.device)
+        return Examples(self.tokens[rows], self.label[chosen], self.near[chosen], self.held_out[chosen])
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What the classifiers of all constraints share: samples, and texts for other constraints or for none."""
+
+    samples: Tensor  # (M, L)
+    texts: Tensor  # (N, L)
+    origin: NDArray[np.int64]  # (N,) the sample that a text was made from
+
+
+def own_samples(model: DiffusionLM, n: int, length: int, steps: int, seed: int = 0) -> Tensor:
+    """`n` unguided samples of the model, (n, length).
+
+    >>> import diffinity as dy
+    >>> own_samples(dy.fit_markov(["a cat.", "a dog."]), n=3, length=4, steps=4).shape
+    torch.Size([3, 4])
+    """
+    parts = [
+        sample(model, min(PASS, n - i), length, num_inference_steps=steps, seed=seed, first_index=i).tokens
+        for i in range(0, n, PASS)
+    ]
+    return torch.cat(parts)
+
+
+def redraw(
+    model: DiffusionLM, tokens: Tensor, automaton: TokenAutomaton | None, generator: torch.Generator
+) -> Tensor:
+    """Texts (N, L) like `tokens` (N, L): noised and drawn anew, given acceptance by the automaton if there is one.
+
+    >>> import diffinity as dy
+    >>> model = dy.fit_markov(["a cat.", "a dog."])
+    >>> vocabulary = Vocabulary.from_tokenizer(model.tokenizer, model.eos_token_id)
+    >>> tokens = own_samples(model, n=2, length=5, steps=4)
+    >>> drawn = redraw(model, tokens, align(dy.Text("a dog."), vocabulary), torch.Generator().manual_seed(0))
+    >>> dy.texts(model, drawn)
+    ['a dog.', 'a dog.']
+    """
+    parts = [_redraw(model, tokens[i : i + PASS], automaton, generator) for i in range(0, len(tokens), PASS)]
+    return torch.cat(parts)
+
+
+@torch.no_grad()
+def _redraw(
+    model: DiffusionLM, tokens: Tensor, automaton: TokenAutomaton | None, generator: torch.Generator
+) -> Tensor:
+    for t in REDRAWN_AT:
+        gamma = model.gamma(torch.full((tokens.shape[0],), t, dtype=torch.float64, device=model.device))
+        z = noise(model, tokens, gamma, generator)
+        logits = SHARPER * model.denoise(z, gamma.to(model.dtype), torch.zeros_like(z))
+        last = t == REDRAWN_AT[-1]
+        if automaton is not None:
+            seed = int(torch.randint(2**62, (), generator=generator))
+            tokens = decode(logits, automaton, "best" if last else "sample", logits=True, seed=seed).tokens
+        elif last:
+            tokens = logits.argmax(dim=-1)
+        else:
+            flat = logits.softmax(dim=-1).flatten(0, 1).cpu()
+            tokens = torch.multinomial(flat, 1, generator=generator).view(tokens.shape).to(tokens.device)
+    return tokens
+
+
+def noise(model: DiffusionLM, tokens: Tensor, gamma: Tensor, generator: torch.Generator) -> Tensor:
+    """z = α·E[x] + σ·ε (N, L, d) for tokens (N, L) at noise levels gamma (N,), in the model's type.
+
+    >>> import diffinity as dy
+    >>> model = dy.fit_markov(["a cat."], embed_dim=8)
+    >>> noise(model, torch.zeros(2, 4, dtype=torch.long), torch.zeros(2), torch.Generator()).shape
+    torch.Size([2, 4, 8])
+    """
+    level = NoiseLevel(gamma.double()[:, None, None])
+    x = model.embedding[tokens].double()
+    epsilon = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.device)
+    return (level.alpha * x + level.sigma * epsilon).to(model.dtype)
+
+
+def make_pool(
+    model: DiffusionLM,
+    vocabulary: Vocabulary,
+    samples: Tensor,
+    others: Sequence[Constraint],
+    n: int,
+    seed: int,
+) -> Pool:
+    """At least `n` texts: half for no constraint at all, where guidance begins, an equal share for each other one.
+
+    Others that are too large, or that no text of this length satisfies, are left out.
+
+    >>> import diffinity as dy
+    >>> model = dy.fit_markov(["a cat.", "a dog."])
+    >>> vocabulary = Vocabulary.from_tokenizer(model.tokenizer, model.eos_token_id)
+    >>> samples = own_samples(model, n=2, length=5, steps=4)
+    >>> make_pool(model, vocabulary, samples, [dy.Text("a dog."), dy.Text("x" * 99)], n=4, seed=0).texts.shape
+    torch.Size([4, 5])
+    """
+    automata: list[TokenAutomaton] = []
+    for other in others:
+        try:
+            found = align(other, vocabulary, "eos")
+            found.check_feasible(samples.shape[1])
+        except ConstraintError:
+            continue
+        automata.append(found)
+    half = -(-n // 2) if automata else n
+    shares: list[tuple[TokenAutomaton | None, int]] = [(None, half)]
+    shares += [(automaton, -(-half // len(automata))) for automaton in automata]
+    generator = torch.Generator().manual_seed(seed)
+    origin = np.arange(sum(share for _, share in shares)) % len(samples)
+    begun = torch.split(samples[torch.from_numpy(origin)], [share for _, share in shares])
+    drawn = [redraw(model, tokens, one, generator) for (one, _), tokens in zip(shares, begun, strict=True)]
+    return Pool(samples, torch.cat(drawn), origin)
+
+
+def make_examples(
+    model: DiffusionLM, vocabulary: Vocabulary, constraint: Constraint, pool: Pool, positives: int, seed: int
+) -> Examples:
+    """`positives` texts that satisfy the constraint, a near miss of each where one is found, and the pool's texts.
+
+    Raises `InfeasibleConstraint` where no text of this length satisfies it, and `UnsupportedConstraint` where no
+    text was found that fails it.
+    """
+    length, m = pool.samples.shape[1], pool.samples.shape[0]
+    automaton = align(constraint, vocabulary, "eos")
+    automaton.check_feasible(length)
+    generator = torch.Generator().manual_seed(seed)
+    origin = np.arange(positives) % m
+    good = redraw(model, pool.samples[torch.from_numpy(origin)], automaton, generator)
+    rng = np.random.default_rng((seed, 2))
+    donors = pool.texts.tolist()
+    tried = [near_miss(ids, constraint, vocabulary, donors, rng) for ids in good.tolist()]
+    near = [(i, ids) for i, ids in enumerate(tried) if ids is not None]
+    other = [i for i, ids in enumerate(donors) if not satisfies(ids, constraint, vocabulary)]
+    if not near and not other:
+        raise UnsupportedConstraint(
+            "no text was found that fails the constraint: a classifier has nothing to tell apart"
+        )
+    missed = torch.tensor([ids for _, ids in near], dtype=good.dtype, device=good.device).reshape(-1, length)
+    sizes = (positives, len(near), len(other))
+    origins = np.concatenate([origin, origin[[i for i, _ in near]], pool.origin[other]]).astype(np.int64)
+    return Examples(
+        tokens=torch.cat([good, missed, pool.texts[other]]),
+        label=np.repeat([True, False, False], sizes),
+        near=np.repeat([False, True, False], sizes),
+        held_out=origins >= m - max(1, round(HELD_OUT * m)),
+    )
+
+
+def telling_tokens(examples: Examples, vocab_size: int, k: int) -> tuple[int, ...]:
+    """The k tokens whose presence differs most between positives and negatives, most telling first.
+
+    >>> labels = np.array([True, True, False, False])
+    >>> one = Examples(torch.tensor([[2, 1], [2, 0], [0, 1], [1, 0]]), labels, ~labels, ~labels)
+    >>> telling_tokens(one, vocab_size=4, k=2)
+    (2, 0)
+    """
+    present = np.zeros((examples.tokens.shape[0], vocab_size), np.bool_)
+    present[np.arange(examples.tokens.shape[0])[:, None], examples.tokens.cpu().numpy()] = True
+    rates = [
+        (present[examples.label == kind].sum(axis=0) + 0.5) / ((examples.label == kind).sum() + 1)
+        for kind in (0, 1)
+    ]
+    together = present.mean(axis=0).clip(1e-3, 1 - 1e-3)
+    z_score = (rates[1] - rates[0]) / np.sqrt(together * (1 - together))
+    return tuple(np.argsort(-np.abs(z_score), kind="stable")[:k].tolist())
+
+
+def satisfies(ids: Sequence[int], constraint: Constraint, vocabulary: Vocabulary) -> bool:
+    """Whether the text before the first end token satisfies the constraint.
+
+    >>> import diffinity as dy
+    >>> satisfies([0, 1, 0], dy.Text("a"), Vocabulary([b"a", None], eos_id=1))
+    True
+    """
+    return constraint.accepts(vocabulary.spell(_before_end(ids, vocabulary)))
+
+
+def _before_end(ids: Sequence[int], vocabulary: Vocabulary) -> list[int]:
+    end = vocabulary.eos_id
+    return list(ids[: ids.index(end)] if end is not None and end in ids else ids)
+
+
+def near_miss(
+    ids: Sequence[int],
+    constraint: Constraint,
+    vocabulary: Vocabulary,
+    donors: Sequence[Sequence[int]],
+    rng: np.random.Generator,
+) -> list[int] | None:
+    """The token sequence with one word replaced, deleted or swapped, or one token replaced, so that it fails.
+
+    None where no such change was found. A word is a token that begins with white space and those up to the next.
+
+    >>> import diffinity as dy
+    >>> vocabulary = Vocabulary([b"a", b" b", b" c", None], eos_id=3)
+    >>> near_miss([0, 1, 3, 3], dy.Text("a b"), vocabulary, [[0, 2, 3, 3]], np.random.default_rng(0)) is None
+    False
+    """
+    text, end = _before_end(ids, vocabulary), vocabulary.eos_id
+    words = _words(text, vocabulary)
+    for place in np.concatenate([rng.permutation(len(words)) for _ in range(ROUNDS)]):
+        changed = _changed(words, int(place), vocabulary, donors[int(rng.integers(len(donors)))], rng)
+        # What fails must be the text, not its missing end: it may not grow into the last position.
+        if len(changed) < len(ids) and not constraint.accepts(vocabulary.spell(changed)):
+            rest = ids[len(text) :]
+            return [*changed, *rest, *([end] * len(ids) if end is not None else rest)][: len(ids)]
+    return None
+
+
+def _words(text: Sequence[int], vocabulary: Vocabulary) -> list[list[int]]:
+    words: list[list[int]] = []
+    for token in text:
+        if not words or (vocabulary.tokens[token] or b"x")[:1].isspace():
+            words.append([])
+        words[-1].append(token)
+    return words
+
+
+def _changed(
+    words: list[list[int]],
+    place: int,
+    vocabulary: Vocabulary,
+    donor: Sequence[int],
+    rng: np.random.Generator,
+) -> list[int]:
+    """The tokens with a change at word `place`; other words come from the donor's text."""
+    kind = rng.choice(["replace", "delete", "swap", "token"])
+    offered = _words(_before_end(donor, vocabulary), vocabulary)
+    before, word, after = words[:place], words[place], words[place + 1 :]
+    if kind == "swap" and after:
+        changed = [*before, after[0], word, *after[1:]]
+    elif kind == "replace" and offered:
+        changed = [*before, offered[rng.integers(len(offered))], *after]
+    elif kind == "token" and offered:
+        new, at = offered[rng.integers(len(offered))][0], rng.integers(len(word))
+        changed = [*before, [*word[:at], new, *word[at + 1 :]], *after]
+    else:
+        changed = [*before, *after]
+    return [token for one in changed for token in one]

@@ -1,0 +1,239 @@
+"""Training of one classifier on noisy texts, and how well it tells them apart.
+
+Texts are noised as the model noises them, at times drawn evenly from its schedule. Where the features come from
+the denoiser, each text is noised at several times of one trajectory, and at all but the noisiest the denoiser
+sees its estimate at the time before, as in sampling; those features are computed once and used for all steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from diffinity.acceptance import acceptance
+from diffinity.alignment import TokenAutomaton
+from diffinity.baselines.classifier_data import PASS, Examples, noise, telling_tokens
+from diffinity.guidance.classifier import ClassifierHead, Form, NoisyClassifier, observe, token_readers
+from diffinity.models.protocol import DiffusionLM
+from diffinity.models.schedule import NoiseLevel
+
+BATCH = 64
+TELLING = 32  # tokens that a classifier begins with
+VIEWS = 4  # noise levels of each text, where features come from the denoiser
+LEARNING_RATE = 3e-3
+WEIGHT_DECAY = 0.02
+BANDS = ((0.0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0))  # of time: low, middle and high noise
+
+
+@dataclass(frozen=True)
+class BandAuc:
+    """AUC over the noise levels of the times from `start` to `end` of the schedule (0 clean, 1 noise)."""
+
+    start: float
+    end: float
+    auc: float
+
+
+@dataclass(frozen=True)
+class Auc:
+    """How well a classifier does on held-out texts: over all noise levels, and by thirds of the schedule."""
+
+    overall: float
+    by_noise: tuple[BandAuc, ...]  # clean to noisy
+    n_texts: int
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A classifier and its measure."""
+
+    classifier: NoisyClassifier
+    auc: Auc
+
+
+@dataclass(frozen=True)
+class Noised:
+    """What a classifier sees of texts at several noise levels."""
+
+    features: Tensor  # (K, N, L, F), noisy to clean
+    gamma: Tensor  # (K, N)
+
+
+def area_under_curve(scores: NDArray[np.float64], label: NDArray[np.bool_]) -> float:
+    """The share of (positive, negative) pairs in which the positive scores higher; ties count half, none is NaN.
+
+    >>> area_under_curve(np.array([0.1, 0.9, 0.5, 0.5]), np.array([False, True, True, False]))
+    0.875
+    """
+    positives, negatives = np.sort(scores[label]), np.sort(scores[~label])
+    if len(positives) == 0 or len(negatives) == 0:
+        return float("nan")
+    below = np.searchsorted(negatives, positives, side="left")
+    not_above = np.searchsorted(negatives, positives, side="right")
+    return float((below + not_above).mean() / (2 * len(negatives)))
+
+
+@torch.no_grad()
+def observe_noised(
+    model: DiffusionLM,
+    form: Form,
+    telling: Sequence[int],
+    tokens: Tensor,
+    times: Tensor,
+    generator: torch.Generator,
+) -> Noised:
+    """Features of tokens (N, L) noised at times (K, N), each column one trajectory; times descend along K.
+
+    >>> import diffinity as dy
+    >>> model = dy.fit_markov(["a cat."], embed_dim=8)
+    >>> tokens, times = torch.zeros(2, 4, dtype=torch.long), torch.tensor([[0.9, 0.8], [0.1, 0.2]])
+    >>> observe_noised(model, "full", [1, 2], tokens, times, torch.Generator()).features.shape
+    torch.Size([2, 2, 4, 10])
+    """
+    parts = [
+        _observe_pass(model, form, telling, tokens[i : i + PASS], times[:, i : i + PASS], generator)
+        for i in range(0, tokens.shape[0], PASS)
+    ]
+    return Noised(torch.cat([p.features for p in parts], dim=1), torch.cat([p.gamma for p in parts], dim=1))
+
+
+def _observe_pass(
+    model: DiffusionLM,
+    form: Form,
+    telling: Sequence[int],
+    tokens: Tensor,
+    times: Tensor,
+    generator: torch.Generator,
+) -> Noised:
+    gamma = model.gamma(times.to(model.device).double().flatten()).double().view(times.shape)  # (K, N)
+    latents = [noise(model, tokens, gamma[-1], generator)]
+    for k in range(gamma.shape[0] - 2, -1, -1):
+        latents.insert(0, _noisier(latents[0], gamma[k + 1], gamma[k], generator))
+    x_selfcond = torch.zeros_like(latents[0])
+    features = []
+    for z, at in zip(latents, gamma, strict=True):
+        seen = observe(model, form, telling, z, at.to(model.dtype), x_selfcond)
+        features.append(seen.features.float())
+        if seen.logits is not None:
+            x_selfcond = seen.logits.softmax(dim=-1) @ model.embedding
+    return Noised(torch.stack(features), gamma.float())
+
+
+def _noisier(z: Tensor, here: Tensor, there: Tensor, generator: torch.Generator) -> Tensor:
+    """z (N, L, d) at levels `here` (N,) taken on to the higher levels `there`: q(z_t | z_s)."""
+    now, then = NoiseLevel(here[:, None, None]), NoiseLevel(there[:, None, None])
+    ratio = then.alpha / now.alpha
+    spread = (then.sigma_squared - ratio**2 * now.sigma_squared).clamp(min=0).sqrt()
+    epsilon = torch.randn(z.shape, generator=generator, dtype=torch.float64).to(z.device)
+    return (ratio * z.double() + spread * epsilon).to(z.dtype)
+
+
+def train(model: DiffusionLM, form: Form, examples: Examples, steps: int, seed: int) -> Trained:
+    """A classifier for the examples that are not held out, and its AUC on those that are; the same for a seed.
+
+    Every batch is half positives, a quarter near misses and a quarter other texts (what there is of them).
+    """
+    learned = examples.where(~examples.held_out)
+    generator = torch.Generator().manual_seed(seed)
+    rng = np.random.default_rng((seed, 3))
+    classifier = untrained(model, form, telling_tokens(learned, model.embedding.shape[0], TELLING), learned, seed)
+    head, groups = classifier.head, _groups(learned)
+    bank = None
+    if form != "latent":
+        times = torch.rand(VIEWS, learned.tokens.shape[0], generator=generator, dtype=torch.float64)
+        times = times.sort(dim=0, descending=True).values
+        bank = observe_noised(model, form, classifier.telling, learned.tokens, times, generator)
+    optimizer = torch.optim.AdamW(head.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = LEARNING_RATE * (1 - step / steps)
+        rows = np.concatenate([rng.choice(group, size) for group, size in groups])
+        if bank is None:
+            times = torch.rand(1, len(rows), generator=generator, dtype=torch.float64)
+            seen = observe_noised(model, form, classifier.telling, learned.tokens[rows], times, generator)
+            features, gamma = seen.features[0], seen.gamma[0]
+        else:
+            which = rng.integers(VIEWS, size=len(rows))
+            features, gamma = bank.features[which, rows], bank.gamma[which, rows]
+        label = torch.from_numpy(learned.label[rows].astype(np.float32)).to(features.device)
+        optimizer.zero_grad()
+        F.binary_cross_entropy_with_logits(head(features, gamma), label).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    head.requires_grad_(False)
+    return Trained(classifier, measure(model, classifier, examples.where(examples.held_out), generator))
+
+
+def untrained(
+    model: DiffusionLM, form: Form, telling: tuple[int, ...], examples: Examples, seed: int
+) -> NoisyClassifier:
+    """A classifier that reads the telling tokens and knows nothing of what they mean yet."""
+    readers = token_readers(model, form, telling)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        head = ClassifierHead(readers.shape[1], examples.tokens.shape[1])
+    head.begin_with(readers)
+    return NoisyClassifier(form, telling, head.to(model.device))
+
+
+def _groups(examples: Examples) -> list[tuple[NDArray[np.int64], int]]:
+    """Rows to draw a batch from, with how many of each."""
+    positives = np.flatnonzero(examples.label)
+    kinds = [np.flatnonzero(~examples.label & (examples.near == near)) for near in (True, False)]
+    negatives = [rows for rows in kinds if len(rows)]
+    return [(positives, BATCH // 2), *((rows, BATCH // 2 // len(negatives)) for rows in negatives)]
+
+
+def measure(
+    model: DiffusionLM, classifier: NoisyClassifier, examples: Examples, generator: torch.Generator
+) -> Auc:
+    """The AUC on examples, each noised once in every band of times."""
+    times = _band_times(len(examples.label), generator)
+    seen = observe_noised(model, classifier.form, classifier.telling, examples.tokens, times, generator)
+    with torch.no_grad():
+        scores = [classifier.head(x, gamma) for x, gamma in zip(seen.features, seen.gamma, strict=True)]
+    return _auc(torch.stack(scores), examples.label)
+
+
+@torch.no_grad()
+def exact_auc(model: DiffusionLM, automaton: TokenAutomaton, examples: Examples, seed: int) -> Auc:
+    """The same measure of log P(L) by the exact programme on the denoiser's distributions: what there is to see.
+
+    A classifier that comes near it is as good as the noise allows, however low the number.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    scores = []
+    for times in _band_times(len(examples.label), generator):
+        gamma = model.gamma(times.to(model.device))
+        z = noise(model, examples.tokens, gamma, generator)
+        found = [
+            acceptance(
+                model.denoise(
+                    z[i : i + PASS], gamma[i : i + PASS].to(model.dtype), torch.zeros_like(z[i : i + PASS])
+                ),
+                automaton,
+                logits=True,
+            ).log_prob
+            for i in range(0, z.shape[0], PASS)
+        ]
+        scores.append(torch.cat(found))
+    return _auc(torch.stack(scores), examples.label)
+
+
+def _band_times(n: int, generator: torch.Generator) -> Tensor:
+    """One time in every band for each of n texts, (bands, n), noisy to clean."""
+    bands = torch.tensor(BANDS[::-1], dtype=torch.float64)
+    share = torch.rand(len(BANDS), n, generator=generator, dtype=torch.float64)
+    return bands[:, :1] + (bands[:, 1:] - bands[:, :1]) * share
+
+
+def _auc(scores: Tensor, label: NDArray[np.bool_]) -> Auc:
+    """From scores (bands, N), noisy to clean."""
+    found = scores.double().cpu().numpy()[::-1]
+    by_noise = tuple(BandAuc(*band, area_under_curve(s, label)) for band, s in zip(BANDS, found, strict=True))
+    overall = area_under_curve(found.flatten(), np.tile(label, len(BANDS)))
+    return Auc(overall, by_noise, len(label))

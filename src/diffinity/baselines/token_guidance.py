@@ -1,0 +1,152 @@
+"""PLAID's own guidance as a compared system: single tokens at given positions, or somewhere.
+
+What it can say of a text is which token stands at a counted position and which token stands anywhere. So it can
+ask for a fixed beginning, for a whole text, and for words that appear. It cannot ask for the n-th word beyond the
+first, for a word counted from the end, for an order or a distance: words have varying numbers of tokens, and the
+place of the end is not known beforehand. Those constraints are refused.
+
+Even where a constraint is expressible the targets are a sum of terms, one a token: a word of several tokens is
+several tokens that appear, not necessarily side by side, and a word may go on ("the" in "there").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from diffinity.alignment import Vocabulary
+from diffinity.constraints.base import Concat, Constraint, Regex, Text
+from diffinity.constraints.dfa import ByteDFA
+from diffinity.constraints.sentences import Sentence
+from diffinity.errors import InfeasibleConstraint, InvalidArgument, UnsupportedConstraint
+from diffinity.guidance.tokens import TokenGuidance, TokenTarget
+from diffinity.models.protocol import DiffusionLM
+from diffinity.sampling import sample, texts
+
+REASONS = {
+    "prefix": "words have varying numbers of tokens, so only the first word has a fixed position",
+    "suffix": "the position of the end is not fixed",
+    "between-n": "it knows neither order nor distance",
+    "between": "it knows no order",
+    "length": "it names tokens, not lengths of words",
+}
+
+
+@dataclass(frozen=True)
+class TokenGuidanceSystem:
+    """Token guidance with one weight for all targets, decoded by argmax as PLAID does.
+
+    >>> import diffinity as dy
+    >>> system = TokenGuidanceSystem(dy.fit_markov(["the cat sat.", "a dog sat."]))
+    >>> system.name
+    'token-guidance'
+    """
+
+    model: DiffusionLM
+    weight: float = 2.0
+    num_inference_steps: int | None = None
+    score_temp: float | None = None
+    batch_size: int = 16
+    name: str = "token-guidance"
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise InvalidArgument(f"batch_size must be at least 1, but is {self.batch_size}")
+
+    def generate(self, constraint: Constraint, n: int, length: int, seed: int) -> list[str]:
+        """`n` texts of at most `length` tokens; text i has the seed (seed, i)."""
+        targets = self.targets(constraint)
+        needed = 1 + max((target.position for target in targets if isinstance(target.position, int)), default=0)
+        if needed > length:
+            raise InfeasibleConstraint(f"the tokens that are asked for need {needed} positions, not {length}")
+        guidance = TokenGuidance(targets)
+        found: list[str] = []
+        for first in range(0, n, self.batch_size):
+            samples = sample(
+                self.model,
+                min(self.batch_size, n - first),
+                length,
+                num_inference_steps=self.num_inference_steps,
+                seed=seed,
+                first_index=first,
+                guidance=guidance,
+                score_temp=self.score_temp,
+            )
+            found += texts(self.model, samples.tokens)
+        return found
+
+    def targets(self, constraint: Constraint) -> list[TokenTarget]:
+        """The constraint as tokens and positions, or `UnsupportedConstraint` with the reason.
+
+        >>> import diffinity as dy
+        >>> system = TokenGuidanceSystem(dy.fit_markov(["the cat sat.", "a dog sat."]))
+        >>> [target.position for target in system.targets(dy.sentences.Sentence("appearance", ("cat", "dog")))]
+        ['any', 'any']
+        """
+        if isinstance(constraint, Sentence):
+            return self._sentence(constraint)
+        if isinstance(constraint, Regex | Text | Concat):
+            return self._beginning(constraint)
+        raise UnsupportedConstraint(
+            f"token guidance cannot express a {type(constraint).__name__}: it takes a Sentence, "
+            "a fixed text, or a fixed beginning followed by anything"
+        )
+
+    def _sentence(self, sentence: Sentence) -> list[TokenTarget]:
+        if sentence.template == "appearance":
+            if len(set(sentence.wanted)) < len(sentence.wanted):
+                raise UnsupportedConstraint("token guidance cannot ask for the same word twice: it does not count")
+            tokens = [token for word in sentence.wanted for token in self._tokens(word, first=False)]
+            return [TokenTarget(token, self.weight, "any") for token in dict.fromkeys(tokens)]
+        if sentence.template == "prefix" and sentence.n == 1:
+            return self._from_start(sentence.wanted[0])
+        raise UnsupportedConstraint(
+            f"token guidance cannot express the template {sentence.template!r}"
+            f"{'' if sentence.n is None else f' with n = {sentence.n}'}: {REASONS[sentence.template]}; "
+            "it takes 'appearance', and 'prefix' with n = 1"
+        )
+
+    def _beginning(self, constraint: Constraint) -> list[TokenTarget]:
+        dfa = constraint.dfa()
+        start = forced_beginning(dfa)
+        literal = ByteDFA.literal(start)
+        if start and dfa in (literal.concat(ByteDFA.utf8()), literal.concat(Regex(".*").dfa())):
+            return self._from_start(start.decode())
+        eos = self.model.eos_token_id
+        if dfa == literal and eos is not None:
+            targets = self._from_start(start.decode())
+            return [*targets, TokenTarget(eos, self.weight, len(targets))]
+        raise UnsupportedConstraint(
+            f"token guidance cannot express {constraint!r:.80}: of patterns it takes a fixed text, "
+            "or a fixed beginning followed by anything"
+        )
+
+    def _from_start(self, text: str) -> list[TokenTarget]:
+        return [TokenTarget(token, self.weight, at) for at, token in enumerate(self._tokens(text, first=True))]
+
+    def _tokens(self, text: str, *, first: bool) -> list[int]:
+        """The tokens of a text at the start, or of a word further on, where a space belongs to it."""
+        spaced = text if first or self._leading_space else " " + text
+        ids: list[int] = self.model.tokenizer.encode(spaced, add_special_tokens=False).ids
+        return ids
+
+    @cached_property
+    def _leading_space(self) -> bool:
+        """Whether the tokenizer puts the space before a text by itself."""
+        return bool(Vocabulary.from_tokenizer(self.model.tokenizer, self.model.eos_token_id).leading)
+
+
+def forced_beginning(dfa: ByteDFA) -> bytes:
+    """The longest string that every accepted string starts with.
+
+    >>> forced_beginning(Regex("abc.*").dfa()), forced_beginning(Regex("ab|ac").dfa())
+    (b'abc', b'a')
+    """
+    state, found = 0, bytearray()
+    while not dfa.is_empty and not dfa.accepting[state]:
+        moves = [byte for byte in range(256) if dfa.table[state, dfa.byte_class[byte]] >= 0]
+        if len(moves) != 1:
+            break
+        found += bytes(moves)
+        state = int(dfa.table[state, dfa.byte_class[moves[0]]])
+    return bytes(found)
