@@ -1,0 +1,68 @@
+"""Many requests from a file, one result line for each: in order, resumable, with errors where they belong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from diffinity.batch.answers import Answers, local_answers
+from diffinity.batch.lines import Line, model_mark, read_lines
+from diffinity.batch.results import opened_results
+from diffinity.errors import InvalidArgument
+
+__all__ = ["Answers", "Line", "Summary", "local_answers", "run_batch"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run came to."""
+
+    total: int  # requests in the file
+    resumed: int  # of them, answered by an earlier run
+    errors: int  # of them, lines that could not be answered, earlier ones too
+
+
+def run_batch(
+    requests: str | Path,
+    results: str | Path,
+    model: str | None = None,
+    *,
+    batch_size: int | None = None,
+    device: str = "cpu",
+    tokens: bool = False,
+    answers: Answers | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Summary:
+    """Answer the requests of one file in another; called again, go on where the last run ended.
+
+    `model` is what `load` takes. `answers` turns lines into rows, in order: in this process if not given, on a
+    cluster with `diffinity.batch.cluster.ray_answers`. `progress(done, total)` is called after every result.
+    `batch_size` is how many texts are denoised together, by default what memory allows, up to 16.
+
+    >>> run_batch("nowhere.jsonl", "out.jsonl")
+    Traceback (most recent call last):
+    diffinity.errors.InvalidArgument: nowhere.jsonl can't be read: No such file or directory
+    """
+    source, target = Path(requests), Path(results)
+    if batch_size is not None and batch_size < 1:
+        raise InvalidArgument(f"batch_size must be at least 1, but is {batch_size}")
+    total = sum(1 for _ in read_lines(source))
+    if target.exists() and target.samefile(source):
+        raise InvalidArgument(f"{target} holds the requests: name another file for the results")
+    answers = answers or local_answers(model, batch_size=batch_size, device=device, tokens=tokens)
+    with opened_results(target, model_mark(model)) as written:
+        resumed, errors = written.resume(read_lines(source))
+        done = resumed
+        if progress is not None:
+            progress(done, total)
+        if done == total:  # nothing to do: no model is read
+            return Summary(total, resumed, errors)
+        for row in answers(islice(read_lines(source), done, None)):
+            written.append(row)
+            done += 1
+            errors += "error" in row
+            if progress is not None:
+                progress(done, total)
+    return Summary(total, resumed, errors)

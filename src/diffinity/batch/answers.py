@@ -1,0 +1,148 @@
+"""From request lines to result rows, in order: requests with the same settings are denoised together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+
+from diffinity.batch.lines import Line
+from diffinity.errors import ConstraintSyntaxError, DiffinityError
+from diffinity.generation import Generated, generate
+from diffinity.memory import check_room, is_out_of_memory
+from diffinity.models.loading import load
+from diffinity.models.protocol import DiffusionLM
+from diffinity.request import Request, read_request
+
+GATHERED = 16  # texts that are denoised together, if memory allows
+WINDOW = 4 * GATHERED  # requests that are looked at together
+
+# A network rounds differently in batches of different shapes. Under these guidances that stays in the last digits;
+# the gradient through a network in single precision grows it tenfold a step, until other tokens come out.
+STEADY = ("none", "posterior", "path", "fast")
+
+Row = dict[str, Any]
+Answers = Callable[[Iterator[Line]], Iterator[Row]]
+
+
+def local_answers(
+    model: str | None, *, batch_size: int | None = None, device: str = "cpu", tokens: bool = False
+) -> Answers:
+    """Answer in this process; the model is read when the first request comes."""
+
+    def answers(lines: Iterator[Line]) -> Iterator[Row]:
+        lm = load(model, device=device)
+        while window := list(islice(lines, WINDOW)):
+            yield from answer_lines(lm, window, batch_size=batch_size, tokens=tokens)
+
+    return answers
+
+
+def answer_lines(
+    model: DiffusionLM, lines: Sequence[Line], *, batch_size: int | None = None, tokens: bool = False
+) -> Iterator[Row]:
+    """A row for each line, in order, as soon as it and all before it are there.
+
+    >>> import diffinity as dy
+    >>> model = dy.fit_markov(["a cat.", "a dog."])
+    >>> rows = answer_lines(model, [Line(1, b'{"choice": ["a dog."], "length": 8, "steps": 2}'), Line(2, b"[]")])
+    >>> [row.get("texts", row.get("error")) for row in rows]
+    [['a dog.'], 'a request is a JSON object, but this is []']
+    """
+    waiting: dict[int, Request] = {}
+    found: dict[int, Row] = {}
+    for place, line in enumerate(lines):
+        try:
+            waiting[place] = read_request(line.text)
+        except DiffinityError as error:
+            found[place] = {"error": sentence(error)}
+    for place, line in enumerate(lines):
+        if place in waiting:
+            group = _group_of(model, place, waiting, batch_size or GATHERED)
+            requests = [waiting.pop(i) for i in group]
+            answered = _answer_group(model, requests, batch_size)
+            for i, request, answer in zip(group, requests, answered, strict=True):
+                found[i] = _row(request, answer, tokens)
+        yield {"line": line.number, "request": line.fingerprint, **found.pop(place)}
+
+
+def _group_of(model: DiffusionLM, place: int, waiting: dict[int, Request], room: int) -> list[int]:
+    """The places of the requests to denoise in one batch with the one at `place`: those with its settings."""
+    first = waiting[place]
+    group, room = [place], room - first.n
+    if model.dtype != torch.float64 and first.settings()["guidance"] not in STEADY:
+        return group
+    for other, request in waiting.items():
+        if other > place and request.n <= room and _go_together(first, request):
+            group.append(other)
+            room -= request.n
+    return group
+
+
+def _go_together(one: Request, other: Request) -> bool:
+    if one.settings() != other.settings():
+        return False
+    # A batch has one length, so texts of a length of their own go with those of the same constraint only.
+    return one.length != "auto" or (one.constraint_keys() == other.constraint_keys())
+
+
+def _answer_group(
+    model: DiffusionLM, requests: Sequence[Request], batch_size: int | None
+) -> list[list[Generated] | str]:
+    """For each of some requests with the same settings its texts, or what is wrong with it."""
+    try:
+        return list(_written(model, requests, batch_size))
+    except (DiffinityError, MemoryError, RuntimeError) as error:
+        if len(requests) > 1:  # one of them is at fault, or they are too many: each by itself, then
+            return [_answer_group(model, [request], batch_size)[0] for request in requests]
+        if isinstance(error, DiffinityError):
+            return [sentence(error)]
+        if is_out_of_memory(error):
+            return ["there is not enough memory for this request: ask for a smaller length"]
+        raise
+
+
+def _written(model: DiffusionLM, requests: Sequence[Request], batch_size: int | None) -> Iterator[list[Generated]]:
+    """The texts of each request; text i of a request has the seed (its seed, i), whatever it is written with."""
+    for request in requests:
+        length = request.length if isinstance(request.length, int) else model.sampling_defaults.length
+        check_room(model, request.n, length)
+    found = iter(
+        generate(
+            model,
+            [request.constraint() for request in requests for _ in range(request.n)],
+            seeds=[(request.seed, i) for request in requests for i in range(request.n)],
+            batch_size=batch_size,
+            **requests[0].settings(),
+        )
+    )
+    for request in requests:
+        yield list(islice(found, request.n))
+
+
+def sentence(error: DiffinityError) -> str:
+    """An error on one line: the place in a pattern as a number instead of a caret.
+
+    >>> sentence(ConstraintSyntaxError("nothing to repeat", "a(*)", 2))
+    'nothing to repeat, at character 3'
+    """
+    if isinstance(error, ConstraintSyntaxError) and error.position is not None:
+        return f"{error.reason}, at character {error.position + 1}"
+    return " ".join(str(error).split())
+
+
+def _row(request: Request, answer: list[Generated] | str, tokens: bool) -> Row:
+    row: Row = {} if request.id is None else {"id": request.id}
+    if isinstance(answer, str):
+        return row | {"error": answer}
+    row |= {
+        "texts": [one.text for one in answer],
+        "satisfied": [one.satisfied for one in answer],
+        "log_prob": [one.log_prob if math.isfinite(one.log_prob) else None for one in answer],
+        "seed": request.seed,
+        "finish_reason": [one.finish_reason for one in answer],
+    }
+    return row | {"tokens": [list(one.tokens) for one in answer]} if tokens else row

@@ -1,0 +1,57 @@
+"""What tells one request, and one model, from another: the lines of a requests file and their fingerprints."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from diffinity.errors import InvalidArgument
+from diffinity.models.loading import EMBEDDED
+from diffinity.models.pretrained import CONFIG
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the requests file that is not blank."""
+
+    number: int  # from 1
+    text: bytes
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the line as it stands.
+
+        >>> Line(1, b"{}").fingerprint == Line(2, b"{}").fingerprint
+        True
+        """
+        return hashlib.sha256(self.text).hexdigest()[:16]
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """The lines of a file that are not blank, one at a time.
+
+    >>> next(read_lines(Path("nowhere")))
+    Traceback (most recent call last):
+    diffinity.errors.InvalidArgument: nowhere can't be read: No such file or directory
+    """
+    try:
+        with path.open("rb") as file:
+            for number, text in enumerate(file, 1):
+                if text.strip():
+                    yield Line(number, text.strip())
+    except OSError as error:
+        raise InvalidArgument(f"{path} can't be read: {error.strerror}") from None
+
+
+def model_mark(source: str | None) -> str:
+    """A hash of a model's config, which has the checksums of its files; of a model elsewhere, its name.
+
+    >>> model_mark("owner/name")
+    'owner/name'
+    """
+    config = (EMBEDDED if source is None else Path(source)) / CONFIG
+    if config.is_file():
+        return hashlib.sha256(config.read_bytes()).hexdigest()[:16]
+    return str(source)

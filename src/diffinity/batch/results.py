@@ -1,0 +1,110 @@
+"""The results file of a batch: appended to line by line, and continued by a later run.
+
+A line is on disk before the next one is begun. Whether the file belongs to these requests and this model is
+checked line by line before anything is added, and nothing is cut off but a result of ours that was half written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from diffinity.batch.lines import Line
+from diffinity.errors import InvalidArgument
+
+OTHER_FILE = "name another file, or remove this one"
+
+
+class Results:
+    """An open results file of this process alone."""
+
+    def __init__(self, path: Path, descriptor: int, model: str) -> None:
+        self._path, self._descriptor, self._model = path, descriptor, model
+
+    def resume(self, lines: Iterator[Line]) -> tuple[int, int]:
+        """Check what is there against the requests and cut off a half-written end.
+
+        Returns the number of results that stay, and how many of them are errors.
+        """
+        done = errors = size = 0
+        with self._path.open("rb") as file:
+            for text in file:
+                line = next(lines, None)
+                if line is None:
+                    raise InvalidArgument(f"{self._path} has more results than there are requests: {OTHER_FILE}")
+                if not text.endswith(b"\n"):
+                    self._check_half(text, line)
+                    break
+                errors += "error" in self._checked(text, line, done + 1)
+                size += len(text)
+                done += 1
+        os.ftruncate(self._descriptor, size)
+        os.lseek(self._descriptor, size, os.SEEK_SET)
+        return done, errors
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Write one result and wait until it is on disk."""
+        whole = {"line": row["line"], "request": row["request"], "model": self._model, **row}
+        data = (json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n").encode()
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise InvalidArgument(
+                f"{self._path} can't be written: {error.strerror}; what is in it stays, and the same command "
+                f"goes on from line {row['line']} of the requests"
+            ) from None
+
+    def _check_half(self, text: bytes, line: Line) -> None:
+        start = f'{{"line": {line.number}, '.encode()
+        if not (text.startswith(start) or start.startswith(text)):
+            raise InvalidArgument(f"{self._path} does not end in a result of this command: {OTHER_FILE}")
+
+    def _checked(self, text: bytes, line: Line, number: int) -> dict[str, Any]:
+        """The row on line `number` of the results, if it is the one that answers `line`."""
+        try:
+            row = json.loads(text)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict) or not {"line", "request", "model"} <= row.keys():
+            raise InvalidArgument(f"line {number} of {self._path} is not a result of this command: {OTHER_FILE}")
+        if (row["line"], row["request"]) != (line.number, line.fingerprint):
+            raise InvalidArgument(
+                f"line {number} of {self._path} does not belong to line {line.number} of the requests, which have "
+                f"changed since: {OTHER_FILE}"
+            )
+        if row["model"] != self._model:
+            raise InvalidArgument(f"the results in {self._path} are of another model: {OTHER_FILE}")
+        return row
+
+
+@contextmanager
+def opened_results(path: Path, model: str) -> Iterator[Results]:
+    """The results file at `path`, made if it is not there; `model` is what its lines say of the model."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+    except OSError as error:
+        raise InvalidArgument(f"{path} can't be written: {error.strerror}") from None
+    try:
+        _lock(descriptor, path)
+        yield Results(path, descriptor, model)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows: two runs on one file are the user's own care there
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InvalidArgument(f"another run is writing {path}: wait for it, or name another file") from None
+    except OSError:  # a file system without locks
+        return

@@ -1,0 +1,59 @@
+"""How the command line speaks: two consoles, and one sentence with a non-zero exit for all that goes wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+from typer.core import TyperGroup
+
+from diffinity.errors import DiffinityError
+from diffinity.memory import is_out_of_memory
+
+out = Console()
+err = Console(stderr=True)
+
+INTERRUPTED = 130  # what a shell says of a program that Ctrl-C ended
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with what to say about it."""
+
+
+class Commands(TyperGroup):
+    """The group of all commands: an error of ours is a sentence on stderr, never a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except DiffinityError as error:
+            say_error(f"error: {error}")
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt as error:
+            say_error(str(error) or "interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            say_error("error: there is not enough memory: ask for fewer texts at a time, or a smaller length")
+            raise typer.Exit(1) from None
+
+
+def say_error(message: str) -> None:
+    """A message on stderr, on one line where it has one."""
+    err.print(Text(message, style="bold red"), soft_wrap=True)
+
+
+def visible(text: str) -> str:
+    """A text as a terminal may show it: control characters by their pictures, so that none is obeyed.
+
+    >>> visible("a\\x1b[2Jb\\n")
+    'a␛[2Jb\\n'
+    """
+    return text.translate(_PICTURES)
+
+
+_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421}
+_PICTURES |= dict.fromkeys(range(0x80, 0xA0), 0xFFFD)

@@ -1,0 +1,83 @@
+"""`diffinity inspect`: what constraints amount to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from diffinity.commands.console import out
+from diffinity.commands.options import (
+    Asked,
+    ChoiceOption,
+    ContainsOption,
+    NotOption,
+    RegexOption,
+    SchemaOption,
+    TypeOption,
+    check_writable,
+    write_text,
+)
+from diffinity.errors import InvalidArgument
+
+
+def inspect(
+    regex: RegexOption = None,
+    json_schema: SchemaOption = None,
+    choice: ChoiceOption = None,
+    type_name: TypeOption = None,
+    contains: ContainsOption = None,
+    not_regex: NotOption = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="tokenizer.json to align with.")] = None,
+    framing: Annotated[str, typer.Option(help="exact, eos, eos_strict or search.")] = "eos",
+    samples: Annotated[int, typer.Option(help="How many random texts.", min=0)] = 5,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    svg: Annotated[Path | None, typer.Option(help="Write a picture of the byte automaton.")] = None,
+    paper_counts: Annotated[bool, typer.Option(help="Also count transitions as the paper's code does.")] = False,
+) -> None:
+    """Show what constraints amount to: states, classes, transitions, shortest and random texts."""
+    from diffinity.alignment import FRAMINGS, Vocabulary
+    from diffinity.inspection import inspect as look
+    from diffinity.models.pretrained import read_tokenizer
+
+    if framing not in FRAMINGS:
+        raise InvalidArgument(f"framing must be one of {', '.join(FRAMINGS)}, but is {framing!r}")
+    if svg is not None:
+        check_writable(svg)
+    asked = Asked(regex, json_schema, choice, type_name, contains, not_regex).constraint()
+    if asked is None:
+        raise InvalidArgument(
+            "give a constraint: --regex, --json-schema, --choice, --type, --contains or --not-regex"
+        )
+    vocabulary = Vocabulary.from_tokenizer(read_tokenizer(tokenizer)) if tokenizer else None
+    found = look(
+        asked,
+        vocabulary,
+        framing=framing,
+        samples=samples,
+        seed=seed,
+        paper_counts=paper_counts,
+    )
+    table = Table(show_header=False)
+    table.add_row("byte automaton", f"{found.byte_states:,} states, {found.byte_classes} classes of bytes")
+    table.add_row("texts", "finitely many" if found.finite else "infinitely many")
+    if found.tokens is not None:
+        one = found.tokens
+        table.add_row("token automaton", f"{one.n_states:,} states, {one.n_classes:,} classes of tokens")
+        table.add_row("transitions", f"{one.n_transitions:,}")
+        if found.paper_transitions is not None:
+            table.add_row("as the paper's code counts", f"{found.paper_transitions:,}")
+        shortest = found.shortest_tokens
+        table.add_row("fewest tokens", "no sequence" if shortest is None else str(len(shortest)))
+    table.add_row(
+        "shortest", "no text at all" if found.shortest is None else escape(repr(found.shortest.decode()))
+    )
+    for text in found.samples:
+        table.add_row("random", escape(repr(text.decode())))
+    out.print(table)
+    if svg is not None:
+        write_text(svg, asked.dfa().to_svg())
+        out.print(f"wrote {svg}", soft_wrap=True)

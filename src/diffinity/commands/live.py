@@ -1,0 +1,86 @@
+"""The live view of a terminal: drafts sharpen while log P(L) climbs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.text import Text
+
+from diffinity.commands.console import visible
+from diffinity.models.protocol import DiffusionLM
+from diffinity.sampling import SamplerState
+from diffinity.trace import Frame, Pieces
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+WIDTH = 32  # of the sparkline
+MOST_DRAFTS = 3
+SECONDS_BETWEEN = 0.1
+
+
+class LiveDrafts:
+    """What the view shows of a run; give it to `generate` as `callback_on_step_end`."""
+
+    def __init__(self, model: DiffusionLM, live: Live, total: int, particles: int = 1) -> None:
+        self._pieces, self._live, self._total, self._particles = Pieces(model), live, total, particles
+        self._curves: list[list[float]] = []
+        self._shown_at = -math.inf
+
+    def __call__(self, step: int, state: SamplerState) -> None:
+        if step == 0:
+            self._curves = [[] for _ in range(MOST_DRAFTS)]
+        seen = None if state.prediction is None else state.prediction.log_acceptance
+        if seen is not None:
+            for curve, value in zip(self._curves, seen[:: self._particles].tolist(), strict=False):
+                curve.append(value)
+        if time.monotonic() - self._shown_at < SECONDS_BETWEEN and step + 1 < self._total:
+            return
+        self._shown_at = time.monotonic()
+        self._live.update(self.panel(Frame.of(step, state, self._particles)), refresh=True)
+
+    def panel(self, frame: Frame) -> Panel:
+        """The drafts of a frame, each with its curve."""
+        parts: list[Text] = []
+        for i in range(min(MOST_DRAFTS, len(frame.tokens))):
+            parts.append(self._draft(frame, i))
+            if self._curves[i]:
+                line = f"log P(L) {sparkline(self._curves[i])} {self._curves[i][-1]:.1f}"
+                parts.append(Text(line.replace("-", "−"), style="cyan"))
+        return Panel(Group(*parts), title=f"denoising: step {frame.step + 1} of {self._total}")
+
+    def _draft(self, frame: Frame, index: int) -> Text:
+        ids = self._pieces.until_end(frame.tokens[index].tolist())
+        draft, place = Text(), 0
+        for number, size in self._pieces.spelled(ids):
+            sure = int(frame.confidence[index, place : place + size].min())
+            style = "dim" if sure < 50 else "" if sure < 95 else "bold"
+            draft.append(visible(self._pieces.known[number]), style=style)
+            place += size
+        return draft
+
+
+def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
+    """Values of at most 0 as a row of blocks, the highest block being 0; at most `width` of them.
+
+    >>> sparkline([-8.0, -4.0, 0.0])
+    '▁▄█'
+    """
+    kept = [values[i * len(values) // width] for i in range(width)] if len(values) > width else list(values)
+    if kept:
+        kept[-1] = values[-1]
+    finite = [value for value in kept if math.isfinite(value)]
+    lowest = min([*finite, -1e-9])
+    levels = [1 - value / lowest if math.isfinite(value) else 0.0 for value in kept]
+    return "".join(BLOCKS[min(len(BLOCKS) - 1, int(max(0.0, level) * (len(BLOCKS) - 1)))] for level in levels)
+
+
+@contextmanager
+def live_drafts(console: Console, model: DiffusionLM, total: int, particles: int = 1) -> Iterator[LiveDrafts]:
+    """The view, for as long as the `with` block runs; it leaves nothing behind."""
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        yield LiveDrafts(model, live, total, particles)

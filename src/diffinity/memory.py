@@ -1,0 +1,58 @@
+"""Running out of memory: foreseen before the first step where it can be, and recognised where it happens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from diffinity.errors import InvalidArgument
+from diffinity.models.protocol import DiffusionLM
+
+SIGNS = ("out of memory", "can't allocate memory", "not enough memory")  # of CUDA and of torch's CPU allocator
+BYTES_PER_LOGIT = 4 * 4 + 8  # logits, probabilities, their difference and a gradient; marginals
+BYTES_PER_NUMBER = 6 * 8  # of a latent: z, noise, estimates and shift, in float64
+BYTES_PER_TOKEN = 36  # of a finished text, as Python keeps a number in a tuple
+BYTES_PER_TEXT = 1000
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of Python, of torch on the CPU or of a GPU is about memory.
+
+    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("CUDA out of memory."))
+    (True, True)
+    >>> is_out_of_memory(RuntimeError("shapes differ"))
+    False
+    """
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in SIGNS)
+
+
+def check_room(model: DiffusionLM, n: int, length: int) -> None:
+    """Refuse what cannot fit: `n` texts of `length` tokens, written one at a time.
+
+    >>> import diffinity as dy
+    >>> check_room(dy.fit_markov(["a b."]), n=4, length=64)
+    """
+    vocab_size, width = model.embedding.shape
+    one = length * (BYTES_PER_LOGIT * vocab_size + BYTES_PER_NUMBER * width)
+    needed = one + n * (BYTES_PER_TEXT + BYTES_PER_TOKEN * length)
+    free = available_bytes(model.device)
+    if free is not None and needed > free:
+        raise InvalidArgument(
+            f"n = {n:,} with a length of {length:,} tokens needs about {needed / 1e9:,.1f} GB of memory, and "
+            f"{free / 1e9:,.1f} GB are free: ask for a smaller length or fewer texts"
+        )
+
+
+def available_bytes(device: torch.device) -> int | None:
+    """What is free for us on a device; None where the system does not say."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:  # not Linux
+        return None
+    sizes = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(sizes[0]) * 1024 if sizes else None

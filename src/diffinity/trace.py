@@ -1,0 +1,205 @@
+"""A record of a denoising run, and the self-contained page that replays it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diffinity.errors import InvalidArgument
+from diffinity.generation import Generated
+from diffinity.models.protocol import DiffusionLM
+from diffinity.sampling import SamplerState
+
+MOST_CELLS = 400_000  # tokens on a page, over samples and frames: some 4 MB
+MOST_SAMPLES = 32  # on a page
+PLACE_OF_DATA = "/*TRACE*/null"
+REPLACED = "\ufffd"  # what stands in a text for bytes that are no whole character
+LONGEST_CHARACTER = 4  # bytes, and so tokens, of one UTF-8 character
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The drafts of a batch after one step."""
+
+    step: int
+    tokens: NDArray[np.int32]  # (B, L): the most probable token at every position
+    confidence: NDArray[np.uint8]  # (B, L): its probability, in percent
+    log_acceptance: tuple[float, ...] | None  # (B,): log P(L) as the guidance saw it; None where unguided
+
+    @staticmethod
+    def of(step: int, state: SamplerState, particles: int = 1) -> Frame:
+        """The frame of what `callback_on_step_end` is given; of `particles` rows a text only the first."""
+        if state.prediction is None:
+            raise InvalidArgument("a state before the first step has no prediction to show")
+        logits = state.prediction.logits[::particles]  # (B, L, V)
+        top, tokens = logits.max(dim=-1)
+        confidence = (top.double() - logits.double().logsumexp(dim=-1)).exp()  # (B, L)
+        seen = state.prediction.log_acceptance
+        return Frame(
+            step,
+            tokens.cpu().numpy().astype(np.int32),
+            (confidence * 100).round().cpu().numpy().astype(np.uint8),
+            None if seen is None else tuple(seen[::particles].tolist()),
+        )
+
+
+@dataclass
+class Trace:
+    """Collects the frames of a run: give it to `generate` as `callback_on_step_end`.
+
+    >>> import diffinity as dy
+    >>> model, trace = dy.fit_markov(["a b.", "b a."]), Trace()
+    >>> found = dy.generate(model, "a b.", length=4, num_inference_steps=3, callback_on_step_end=trace)
+    >>> [frame.step for frame in trace.batches[0]]
+    [0, 1, 2]
+    """
+
+    particles: int = 1  # rows for each text; the first is recorded
+    batches: list[list[Frame]] = field(default_factory=list)
+
+    def __call__(self, step: int, state: SamplerState) -> None:
+        if step == 0 or not self.batches:  # `generate` denoises one batch after another
+            self.batches.append([])
+        self.batches[-1].append(Frame.of(step, state, self.particles))
+
+    def page(
+        self,
+        model: DiffusionLM,
+        found: Sequence[Generated],
+        *,
+        constraint: Sequence[tuple[str, str]] = (),
+        settings: Mapping[str, object] | None = None,
+    ) -> str:
+        """The HTML page: the constraint (as `request.in_words` has it), the settings, and every draft."""
+        pieces = Pieces(model)
+        samples = self._samples(found)
+        every = max(1, -(-sum(one.cells() for one in samples) // MOST_CELLS))
+        data = {
+            "constraint": [list(one) for one in constraint],
+            "settings": {name: str(value) for name, value in (settings or {}).items()},
+            "texts": len(found),
+            "particles": self.particles,
+            "samples": [one.as_json(pieces, every) for one in samples],
+        }
+        data["pieces"] = pieces.known  # filled by now
+        template = files("diffinity").joinpath("trace_page.html").read_text(encoding="utf-8")
+        return template.replace(PLACE_OF_DATA, _for_script(data), 1)
+
+    def _samples(self, found: Sequence[Generated]) -> list[_Sample]:
+        rows = [(batch, i) for batch in self.batches for i in range(len(batch[0].tokens))]
+        if len(rows) != len(found):
+            raise InvalidArgument(f"the trace has steps of {len(rows)} samples, but there are {len(found)} texts")
+        return [_Sample(*row, one) for row, one in zip(rows, found, strict=True)][:MOST_SAMPLES]
+
+
+class Pieces:
+    """The texts of tokens, each kept once; the page has their numbers.
+
+    Tokens that hold parts of one UTF-8 character are one piece together.
+
+    >>> import diffinity as dy
+    >>> model = dy.fit_markov(["ab é"])
+    >>> pieces = Pieces(model)
+    >>> pieces.spelled(model.tokenizer.encode("é").ids), pieces.known
+    ([(0, 1)], ['é'])
+    """
+
+    def __init__(self, model: DiffusionLM) -> None:
+        self.known: list[str] = []
+        self._model = model
+        self._numbers: dict[tuple[int, ...], int] = {}
+
+    def spelled(self, ids: Sequence[int]) -> list[tuple[int, int]]:
+        """The pieces of the ids, each with how many of them it takes."""
+        found, place = [], 0
+        while place < len(ids):
+            size = self._size(ids[place : place + LONGEST_CHARACTER])
+            found.append((self._number(tuple(ids[place : place + size])), size))
+            place += size
+        return found
+
+    def _size(self, ids: Sequence[int]) -> int:
+        """How many tokens make whole characters; 1 if none of these do."""
+        whole = (
+            size for size in range(1, len(ids) + 1) if REPLACED not in self.known[self._number(tuple(ids[:size]))]
+        )
+        return next(whole, 1)
+
+    def _number(self, ids: tuple[int, ...]) -> int:
+        if ids not in self._numbers:
+            self._numbers[ids] = len(self.known)
+            self.known.append(self._model.tokenizer.decode(list(ids), skip_special_tokens=False))
+        return self._numbers[ids]
+
+    def until_end(self, ids: Sequence[int]) -> list[int]:
+        """The ids before the first end-of-sequence token."""
+        end = self._model.eos_token_id
+        return list(ids[: ids.index(end)] if end in ids else ids)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """One row of a batch, and the text that it became."""
+
+    frames: list[Frame]
+    index: int
+    found: Generated
+
+    def cells(self) -> int:
+        """How many tokens all its frames have."""
+        return len(self.frames) * int(self.frames[0].tokens.shape[1])
+
+    def as_json(self, pieces: Pieces, every: int) -> dict[str, Any]:
+        """What the page is told; of the steps every so many, and always the last."""
+        spelled = pieces.spelled(pieces.until_end(self.found.tokens))
+        draft = self.frames[-1].tokens[self.index].tolist()
+        differs = [a != b for a, b in zip(self.found.tokens, draft, strict=True)]
+        return {
+            "seed": list(self.found.seed),
+            "satisfied": self.found.satisfied,
+            "finish_reason": self.found.finish_reason,
+            "final": [number for number, _ in spelled],
+            "changed": _merged(differs, spelled, any),
+            "frames": [self._frame(frame, pieces) for frame in self.frames[::-1][::every][::-1]],
+            "curve": [
+                None if frame.log_acceptance is None else _finite(frame.log_acceptance[self.index])
+                for frame in self.frames
+            ],
+        }
+
+    def _frame(self, frame: Frame, pieces: Pieces) -> dict[str, Any]:
+        ids = frame.tokens[self.index].tolist()
+        shown = pieces.until_end(ids)
+        spelled = pieces.spelled(shown)
+        return {
+            "step": frame.step,
+            "ended": len(shown) < len(ids),
+            "tokens": [number for number, _ in spelled],
+            "sure": _merged(frame.confidence[self.index].tolist(), spelled, min),
+        }
+
+
+def _merged(
+    values: Sequence[int], spelled: Sequence[tuple[int, int]], how: Callable[[Sequence[int]], int]
+) -> list[int]:
+    """One value per piece, out of one per token."""
+    ends = list(accumulate(size for _, size in spelled))
+    return [how(values[end - size : end]) for end, (_, size) in zip(ends, spelled, strict=True)]
+
+
+def _finite(x: float) -> float | None:
+    return round(x, 4) if math.isfinite(x) else None
+
+
+def _for_script(data: object) -> str:
+    """JSON that may stand inside a script element: nothing in it can close the element or open a comment."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
