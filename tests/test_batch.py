@@ -133,11 +133,14 @@ def test_requests_with_the_same_settings_are_denoised_together(monkeypatch: pyte
     assert [row["tokens"] for row in together] == [row["tokens"] for row in alone]
 
 
-@pytest.mark.parametrize(("guidance", "calls"), [("path", [3]), ("gradient", [1, 1, 1])])
+@pytest.mark.parametrize(
+    ("guidance", "threads", "calls"), [("path", 2, [3]), ("gradient", 1, [3]), ("gradient", 2, [1, 1, 1])]
+)
 def test_a_network_s_requests_are_the_same_alone(
-    guidance: str, calls: list[int], monkeypatch: pytest.MonkeyPatch
+    guidance: str, threads: int, calls: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
+    monkeypatch.setattr("torch.get_num_threads", lambda: threads)
 
     def counted(model: dy.PlaidLM, constraints: list[Any], **options: Any) -> list[dy.Generated]:
         made.append(len(constraints))

@@ -1,4 +1,4 @@
-"""The command line: `diffinity generate | inspect | batch | demo | train | corpus | import-plaid | download`."""
+"""The command line: `diffinity generate | inspect | batch | bench | demo | train | corpus | import-plaid | …`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from diffinity.bench.command import app as bench
 from diffinity.commands.batch import batch
 from diffinity.commands.console import INTERRUPTED, Commands, out, say_error
 from diffinity.commands.generate import generate
@@ -45,6 +46,7 @@ def demo() -> None:
 for command in (generate, inspect, batch, demo, train, corpus, download):
     app.command()(command)
 app.command("import-plaid")(import_plaid)
+app.add_typer(bench, name="bench")
 
 if __name__ == "__main__":
     main()

@@ -20,6 +20,7 @@ from diffinity.errors import InfeasibleConstraint, InvalidArgument
 from diffinity.guidance import Guidance
 from diffinity.guidance.presets import GuidanceName, named_guidance
 from diffinity.limits import current_limits
+from diffinity.memory import check_room
 from diffinity.models.protocol import DiffusionLM, text_of
 from diffinity.sampling import (
     Cancellation,
@@ -222,6 +223,7 @@ class _Job:
             raise InvalidArgument(
                 f"length must be a whole number of tokens, at least 1, or 'auto', not {length!r}"
             )
+        check_room(model, len(wanted), length)
         for automaton in aligned.values():
             automaton.check_feasible(length)
         automata = tuple(aligned[one] for one in wanted)
@@ -370,7 +372,7 @@ def _by_particles(
             part.length,
             num_inference_steps=num_inference_steps,
             seeds=part.seeds,
-            guidance="posterior" if guidance == "auto" else guidance,  # type: ignore[arg-type]
+            guidance="posterior" if guidance == "auto" else guidance,
             guidance_scale=min(1.0, scale),
             score_temp=score_temp,
             callback_on_step_end=callback_on_step_end,

@@ -148,7 +148,7 @@ def test_a_scale_may_depend_on_the_step(model: MarkovLM, fox: TokenAutomaton) ->
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"start": 1.5}, "start must be"), ({"scale": -1.0}, "must not be")]
+    ("options", "message"), [({"start": 1.5}, "start must be"), ({"scale": -1.0}, "at least 0")]
 )
 def test_bad_options_are_refused(fox: TokenAutomaton, options: dict[str, float], message: str) -> None:
     with pytest.raises(dy.InvalidArgument, match=message):

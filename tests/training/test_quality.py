@@ -26,7 +26,9 @@ def judge() -> AutoregressiveLM:
     """A network whose last layer is zero: every token has the same probability."""
     words = train_bpe(TEXTS, 300)
     network = Transformer(TransformerConfig(words.get_vocab_size(), 16, 1, 2, causal=True))
-    return AutoregressiveLM(network, words, words.token_to_id("<|endoftext|>"))
+    eos = words.token_to_id("<|endoftext|>")
+    assert eos is not None
+    return AutoregressiveLM(network, words, eos)
 
 
 def test_perplexity_of_a_uniform_model_is_its_vocabulary(judge: AutoregressiveLM) -> None:

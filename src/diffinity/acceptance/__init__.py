@@ -144,8 +144,8 @@ def decode(
     """Token strings from distributions (B, L, V).
 
     `best` is the most probable accepted string, exactly; `sample` a draw from the distribution given acceptance
-    (sample i from (seed, i), or from the i-th of the pairs given); both always are in the language, or `InfeasibleConstraint` is raised. `argmax`
-    takes the most probable token everywhere, in the language or not.
+    (sample i from (seed, i), or from the i-th of the pairs given); both always are in the language, or
+    `InfeasibleConstraint` is raised. `argmax` takes the most probable token everywhere, in the language or not.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Regex

@@ -20,8 +20,8 @@ from diffinity.request import Request, read_request
 GATHERED = 16  # texts that are denoised together, if memory allows
 WINDOW = 4 * GATHERED  # requests that are looked at together
 
-# A network rounds differently in batches of different shapes. Under these guidances that stays in the last digits;
-# the gradient through a network in single precision grows it tenfold a step, until other tokens come out.
+# A network rounds alike in all batches with one CPU thread only (see `models.plaid.each`). Under these guidances a
+# difference stays in the last digits; the gradient in single precision grows it until other tokens come out.
 STEADY = ("none", "posterior", "path", "fast")
 
 Row = dict[str, Any]
@@ -73,7 +73,8 @@ def _group_of(model: DiffusionLM, place: int, waiting: dict[int, Request], room:
     """The places of the requests to denoise in one batch with the one at `place`: those with its settings."""
     first = waiting[place]
     group, room = [place], room - first.n
-    if model.dtype != torch.float64 and first.settings()["guidance"] not in STEADY:
+    alike = model.dtype == torch.float64 or (model.device.type == "cpu" and torch.get_num_threads() == 1)
+    if not alike and first.settings()["guidance"] not in STEADY:
         return group
     for other, request in waiting.items():
         if other > place and request.n <= room and _go_together(first, request):

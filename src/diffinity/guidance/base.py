@@ -7,6 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from diffinity.models.plaid import each
 from diffinity.models.protocol import DiffusionLM
 from diffinity.models.schedule import NoiseLevel
 
@@ -53,5 +54,5 @@ class Unguided:
 
     def predict(self, model: DiffusionLM, step: DenoisingStep) -> Prediction:
         logits = model.denoise(step.z.to(model.dtype), step.gamma(model), step.x_selfcond)
-        x = logits.softmax(dim=-1) @ model.embedding
+        x = each(logits.softmax(dim=-1), model.embedding)
         return Prediction(logits, x, x_selfcond=x)

@@ -16,6 +16,7 @@ from diffinity.acceptance import Acceptance, acceptance
 from diffinity.alignment import TokenAutomaton
 from diffinity.errors import InvalidArgument
 from diffinity.guidance.base import DenoisingStep, Prediction, Unguided
+from diffinity.models.plaid import each
 from diffinity.models.protocol import DiffusionLM
 
 ALMOST_CERTAIN = 1e-6  # a language that has all but this much of the probability needs no steering
@@ -38,8 +39,8 @@ class LanguageGuidance:
     def __post_init__(self) -> None:
         if not 0.0 <= self.start <= 1.0:
             raise InvalidArgument(f"start must be a share of the steps between 0 and 1, but is {self.start}")
-        if isinstance(self.scale, int | float) and self.scale < 0:
-            raise InvalidArgument(f"guidance_scale must not be negative, but is {self.scale}")
+        if isinstance(self.scale, int | float) and not 0 <= self.scale < float("inf"):
+            raise InvalidArgument(f"guidance_scale must be a finite number, at least 0, but is {self.scale}")
 
     def predict(self, model: DiffusionLM, step: DenoisingStep) -> Prediction:
         done = step.index / max(1, step.total)
@@ -52,11 +53,11 @@ class LanguageGuidance:
         """In closed form: the shift is γ·(q − p)·E, with no pass back through the network."""
         logits = model.denoise(step.z.to(model.dtype), step.gamma(model), step.x_selfcond)
         p = logits.softmax(dim=-1)
-        x = p @ model.embedding
+        x = each(p, model.embedding)
         found = self._told(step, self._posterior(logits))
         if bool((found.log_prob > -ALMOST_CERTAIN).all()):
             return Prediction(logits, x, x_selfcond=x, log_acceptance=found.log_prob)
-        guided = found.marginals.to(p.dtype) @ model.embedding
+        guided = each(found.marginals.to(p.dtype), model.embedding)
         shift = gamma * (guided - x).double()
         return Prediction(logits, x, guided if self.guided_selfcond else x, shift, found.log_prob)
 
@@ -68,8 +69,8 @@ class LanguageGuidance:
             found = self._told(step, self._posterior(logits.detach()))
             q, p = found.marginals.to(logits.dtype), logits.detach().softmax(dim=-1)
             (gradient,) = torch.autograd.grad(logits, z, q - p)
-        x = p @ model.embedding
-        guided = q @ model.embedding if self.guided_selfcond else x
+        x = each(p, model.embedding)
+        guided = each(q, model.embedding) if self.guided_selfcond else x
         shift = gamma * gradient.double() * (step.level.sigma_squared / step.level.alpha)
         return Prediction(logits.detach(), x, guided, shift, found.log_prob)
 

@@ -31,7 +31,7 @@ from diffinity.models.protocol import DiffusionLM, SamplingDefaults
 from diffinity.models.schedule import NoiseLevel
 from diffinity.models.tokenization import END_OF_TEXT, train_bpe
 
-SMALLEST = 1e-290  # keeps products of a probability and an emission above the denormals
+SMALLEST = 1e-100  # relative likelihood of a token, so that products of two passes do not underflow
 
 
 class Automaton(Protocol):

@@ -1,0 +1,105 @@
+"""README's results table, from the CSV of a committed report; `--check` fails where the two disagree.
+
+    python scripts/readme_table.py [--check]
+
+The table stands in README.md between two lines, `<!-- results:begin -->` and `<!-- results:end -->`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+SUITES = {"natural-language": "sentences", "json": "JSON"}
+SYSTEMS = {
+    "auto": "ours",
+    "auto-argmax": "ours, decoded by argmax as the paper does",
+    "paper": "the paper's method",
+    "decoding-only": "no guidance, our exact decoder",
+    "unconstrained": "no constraint",
+    "token-guidance": "PLAID's token guidance",
+    "classifier-full": "classifier guidance",
+    "llguidance": "autoregressive, llguidance",
+    "outlines-core": "autoregressive, outlines-core",
+    "dingo": "masked diffusion, DINGO",
+    "masked-exact": "masked diffusion, exact draws",
+}
+
+Numbers = dict[tuple[str, str, str], dict[str, str]]
+
+
+def read(path: Path) -> Numbers:
+    """The numbers over all categories, by suite, system and measure."""
+    if not path.is_file():
+        raise SystemExit(f"error: there is no {path}; make it with `diffinity bench report … --out {path.parent}`")
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["category"] == "all"]
+    return {(row["suite"], row["system"], row["measure"]): row for row in rows}
+
+
+def table(numbers: Numbers) -> str:
+    """The table as Markdown: the systems that are in the CSV, the suites that are in it."""
+    suites = [suite for suite in SUITES if any(key[0] == suite for key in numbers)]
+    if not suites:
+        raise SystemExit(f"error: the CSV has no row of the suites {', '.join(SUITES)}")
+    heads = ["system"]
+    for suite in suites:
+        heads += [f"{SUITES[suite]}: satisfied", "perplexity", "time"]
+    lines = [[*heads, ""], ["---", *("---:" for _ in heads[1:]), "---"]]
+    for system, words in SYSTEMS.items():
+        if not any(key[1] == system for key in numbers):
+            continue
+        cells = [f"`{system}`"]
+        for suite in suites:
+            there = {measure: row for (of, name, measure), row in numbers.items() if (of, name) == (suite, system)}
+            cells += [
+                satisfied(there),
+                value(there, "perplexity of matching", 1),
+                value(there, "overhead", 2, " ×"),
+            ]
+        lines.append([*cells, words])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def satisfied(there: dict[str, dict[str, str]]) -> str:
+    """A share; with a star where the system could not express all constraints."""
+    row = there.get("satisfaction")
+    if row is None:
+        return "—"
+    some = float(there.get("constraints not expressible", {"value": "0"})["value"]) > 0
+    return f"{100 * float(row['value']):.3g}%{'*' if some else ''}"
+
+
+def value(there: dict[str, dict[str, str]], measure: str, digits: int, unit: str = "") -> str:
+    """A number, or a dash."""
+    return f"{float(there[measure]['value']):.{digits}f}{unit}" if measure in there else "—"
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--csv", type=Path, default=ROOT / "docs" / "results" / "results.csv")
+    parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if the table is out of date")
+    options = parser.parse_args()
+    text = options.readme.read_text(encoding="utf-8")
+    if BEGIN not in text or END not in text or text.index(BEGIN) > text.index(END):
+        raise SystemExit(f"error: {options.readme.name} needs the lines {BEGIN} and {END}, in this order")
+    before, rest = text.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    fresh = f"{before}{BEGIN}\n{table(read(options.csv))}\n{END}{after}"
+    if options.check:
+        if fresh != text:
+            raise SystemExit(
+                f"error: the results table in {options.readme.name} is out of date: run {sys.argv[0]}"
+            )
+        return
+    options.readme.write_text(fresh, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,349 @@
+"""Every compared system by its stable name, built from a bundle of models when it is first needed.
+
+A name may carry options, as in `paper@scale=1.5` or `auto@steps=64,framing=search`; `variants` writes such names.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from diffinity.baselines.base import System
+from diffinity.constraints.base import Constraint
+from diffinity.errors import CheckpointError, InvalidArgument
+from diffinity.models.loading import EMBEDDED
+
+Role = Literal["diffusion", "autoregressive", "masked"]
+ROLES: tuple[Role, ...] = ("diffusion", "autoregressive", "masked")
+GROUPS = ("all", "ours", "baselines")
+HUGGING_FACE = "hf:"
+PER_CALL = "batch"  # an option that is not the system's: how many texts a call asks for
+
+
+@dataclass(frozen=True)
+class Models:
+    """Where the models come from: a folder each (or a hub id, or hf:NAME), None for the one inside the package.
+
+    >>> Models().source("masked")
+    'embedded'
+    """
+
+    diffusion: str | None = None
+    autoregressive: str | None = None
+    masked: str | None = None
+
+    def source(self, role: Role) -> str:
+        """The model of a role as reports name it: its id, the last part of its folder, or "embedded"."""
+        given = self.given(role)
+        return "embedded" if given is None else Path(given).name if Path(given).is_dir() else given
+
+    def given(self, role: Role) -> str | None:
+        """What was asked for."""
+        return {"diffusion": self.diffusion, "autoregressive": self.autoregressive, "masked": self.masked}[role]
+
+    def folder(self, role: Role) -> Path | None:
+        """The folder of a model, if it is on this machine by name and not on the hub."""
+        given = self.given(role)
+        if given is not None:
+            return Path(given) if Path(given).is_dir() else None
+        folder = EMBEDDED if role == "diffusion" else EMBEDDED.with_name(role)
+        return folder if folder.is_dir() else None
+
+    def load(self, role: Role) -> Any:
+        """The model of a role, read once in a process."""
+        return _load(role, self.given(role))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A system in the registry: what it is, which model it runs on, and how it is built."""
+
+    name: str
+    about: str
+    group: Literal["ours", "baselines"]
+    role: Role
+    make: Callable[[Any, Mapping[str, Any]], System] = field(repr=False)
+    options: frozenset[str] = frozenset()  # that may stand in a name
+    context: frozenset[str] = frozenset()  # that only a run can give
+    reference: str | None = None  # the same model without a constraint: what time is compared with
+    prepare: Callable[[Any, Constraint, int], Mapping[str, Any]] | None = field(default=None, repr=False)
+
+
+@lru_cache(maxsize=len(ROLES))
+def _load(role: Role, source: str | None) -> Any:
+    from diffinity.baselines.causal import causal_model
+    from diffinity.baselines.masked_model import masked_model
+    from diffinity.models.loading import load
+    from diffinity.models.transformer import AutoregressiveLM, MaskedLM
+
+    if role == "diffusion":
+        return load(source)
+    folder = Models(**{role: source}).folder(role)
+    if folder is not None:
+        return (AutoregressiveLM if role == "autoregressive" else MaskedLM).from_pretrained(folder)
+    if source is None:
+        raise CheckpointError(f"this version has no embedded {role} model: name a folder, or hf:NAME")
+    if not source.startswith(HUGGING_FACE):
+        raise CheckpointError(f"there is no {role} model at {source!r}: expected a folder, or hf:NAME")
+    if role == "autoregressive":
+        return causal_model(source)
+    return masked_model(source)
+
+
+def _guided(**fixed: Any) -> Callable[[Any, Mapping[str, Any]], System]:
+    def make(model: Any, options: Mapping[str, Any]) -> System:
+        from diffinity.baselines.ours import GuidedSystem
+
+        return GuidedSystem(model, **{**fixed, **options})
+
+    return make
+
+
+def _token_guidance(model: Any, options: Mapping[str, Any]) -> System:
+    from diffinity.baselines.token_guidance import TokenGuidanceSystem
+
+    return TokenGuidanceSystem(model, **_renamed(options, steps="num_inference_steps"))
+
+
+def _classifier(form: Any) -> Callable[[Any, Mapping[str, Any]], System]:
+    def make(model: Any, options: Mapping[str, Any]) -> System:
+        from diffinity.baselines.classifier import ClassifierSystem
+
+        return ClassifierSystem(model, form, **_renamed(options, steps="num_inference_steps"))
+
+    return make
+
+
+def _trained(system: Any, constraint: Constraint, length: int) -> dict[str, float]:
+    """Train the classifier of a constraint; how well it tells texts apart, and what it took."""
+    began = time.perf_counter()
+    auc = system.auc(constraint, length)
+    return {"auc": auc.overall, "preparation_seconds": time.perf_counter() - began}
+
+
+def _autoregressive(engine: Any, name: str) -> Callable[[Any, Mapping[str, Any]], System]:
+    def make(model: Any, options: Mapping[str, Any]) -> System:
+        from diffinity.baselines.autoregressive import AutoregressiveSystem
+
+        return AutoregressiveSystem(model, engine, name=name, **options)
+
+    return make
+
+
+def _masked(decoding: Any, name: str) -> Callable[[Any, Mapping[str, Any]], System]:
+    def make(model: Any, options: Mapping[str, Any]) -> System:
+        from diffinity.baselines.masked import MaskedSystem
+
+        return MaskedSystem(model, decoding, name=name, **options)
+
+    return make
+
+
+def _renamed(options: Mapping[str, Any], **names: str) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in options.items()}
+
+
+PLAIN = "unconstrained"
+PLAIN_CAUSAL = "autoregressive-unconstrained"
+PLAIN_MASKED = "masked-unconstrained"
+
+
+def _diffusion(name: str, about: str, group: Literal["ours", "baselines"] = "ours", **fixed: Any) -> Entry:
+    options = frozenset({"scale", "steps", "framing", "particles"})
+    return Entry(name, about, group, "diffusion", _guided(name=name, **fixed), options, reference=PLAIN)
+
+
+def _by_classifier(form: str, about: str) -> Entry:
+    return Entry(
+        f"classifier-{form}",
+        f"classifier guidance, {about}, argmax",
+        "baselines",
+        "diffusion",
+        _classifier(form),
+        frozenset({"steps", "scale"}),
+        frozenset({"others", "cache"}),
+        PLAIN,
+        _trained,
+    )
+
+
+def _causal(name: str, about: str, engine: str) -> Entry:
+    options = frozenset({"temperature", "top_p"})
+    make = _autoregressive(engine, name)
+    return Entry(
+        name, f"autoregressive, {about}", "baselines", "autoregressive", make, options, reference=PLAIN_CAUSAL
+    )
+
+
+def _filled(name: str, about: str, decoding: str) -> Entry:
+    options = frozenset({"steps", "block_length", "remasking", "temperature", "promise"})
+    make = _masked(decoding, name)
+    return Entry(name, f"masked diffusion, {about}", "baselines", "masked", make, options, reference=PLAIN_MASKED)
+
+
+ENTRIES = (
+    _diffusion("auto", "our default guidance, exact decoding"),
+    _diffusion("auto-argmax", "our default guidance, argmax", decode="argmax"),
+    _diffusion("auto-sample", "our default guidance, decoded by an exact draw", decode="sample"),
+    _diffusion("fast", "our preset for time, exact decoding", guidance="fast"),
+    _diffusion("best", "our preset for quality, exact decoding", guidance="best"),
+    _diffusion("path", "path guidance, exact decoding", guidance="path"),
+    _diffusion("path-argmax", "path guidance, argmax", guidance="path", decode="argmax"),
+    _diffusion("posterior", "posterior guidance, exact decoding", guidance="posterior"),
+    _diffusion("posterior-argmax", "posterior guidance, argmax", guidance="posterior", decode="argmax"),
+    _diffusion("gradient", "gradient guidance with guided self-conditioning, exact decoding", guidance="gradient"),
+    _diffusion(
+        "gradient-argmax",
+        "gradient guidance with guided self-conditioning, argmax",
+        guidance="gradient",
+        decode="argmax",
+    ),
+    _diffusion("mixed", "half gradient, half path, exact decoding", guidance="mixed"),
+    _diffusion("mixed-argmax", "half gradient, half path, argmax", guidance="mixed", decode="argmax"),
+    _diffusion(
+        "particles-4",
+        "four weighted guided trajectories a sample, exact draw",
+        guidance="posterior",
+        scale=1.0,
+        particles=4,
+        decode="sample",
+    ),
+    _diffusion(
+        "paper",
+        "the paper's method as published: gradient, γ = 2.5, argmax",
+        "baselines",
+        guidance="paper",
+        decode="argmax",
+    ),
+    _diffusion("decoding-only", "no guidance, exact decoding", "baselines", guidance="none"),
+    _diffusion(PLAIN, "no guidance, argmax", "baselines", guidance="none", decode="argmax"),
+    Entry(
+        "token-guidance",
+        "PLAID's own token guidance, argmax",
+        "baselines",
+        "diffusion",
+        _token_guidance,
+        frozenset({"steps", "weight"}),
+        reference=PLAIN,
+    ),
+    _by_classifier("full", "all that a step knows"),
+    _by_classifier("latent", "latent only"),
+    _by_classifier("backbone", "with the backbone"),
+    _causal("llguidance", "tokens masked by llguidance", "llguidance"),
+    _causal("outlines-core", "tokens masked by outlines-core", "outlines-core"),
+    _causal("autoregressive-diffinity", "tokens masked by our automaton, within the length", "diffinity"),
+    _causal(PLAIN_CAUSAL, "no constraint", "none"),
+    _filled("dingo", "DINGO", "dingo"),
+    _filled("masked-exact", "exact draws given the automaton", "exact"),
+    _filled("masked-left-to-right", "unmasked from the left", "left-to-right"),
+    _filled(PLAIN_MASKED, "no constraint", "unconstrained"),
+)
+REGISTRY: dict[str, Entry] = {entry.name: entry for entry in ENTRIES}
+
+
+def chosen(names: Iterable[str]) -> list[str]:
+    """The names of systems, with the groups `all`, `ours` and `baselines` written out; each once, in order given.
+
+    >>> chosen(["paper", "paper", "ours"])[:3]
+    ['paper', 'auto', 'auto-argmax']
+    """
+    found: list[str] = []
+    for name in names:
+        if name in GROUPS:
+            found += [entry.name for entry in ENTRIES if name in ("all", entry.group)]
+        else:
+            entry_of(name)
+            found.append(name)
+    return list(dict.fromkeys(found))
+
+
+def entry_of(name: str) -> Entry:
+    """The entry of a name, which may carry options.
+
+    >>> entry_of("paper@scale=1.5").name
+    'paper'
+    """
+    base, _ = split(name)
+    if base not in REGISTRY:
+        raise InvalidArgument(f"there is no system {base!r}; there are {', '.join([*REGISTRY, *GROUPS])}")
+    return REGISTRY[base]
+
+
+def split(name: str) -> tuple[str, dict[str, Any]]:
+    """A name as its base and its options.
+
+    >>> split("auto@steps=64,framing=search")
+    ('auto', {'steps': 64, 'framing': 'search'})
+    """
+    base, _, written = name.partition("@")
+    options: dict[str, Any] = {}
+    for part in written.split(",") if written else ():
+        key, equals, value = part.partition("=")
+        if not key or not equals:
+            raise InvalidArgument(f"{name!r}: options are written name@key=value,key=value")
+        options[key] = _value(value)
+    return base, options
+
+
+def variants(names: Sequence[str], option: str, values: Sequence[object]) -> list[str]:
+    """Every name with every value of an option.
+
+    >>> variants(["paper"], "scale", [1.0, 2.5])
+    ['paper@scale=1.0', 'paper@scale=2.5']
+    """
+    return [f"{name}{',' if '@' in name else '@'}{option}={value}" for name in names for value in values]
+
+
+def build(name: str, models: Models, defaults: Mapping[str, Any] | None = None) -> System:
+    """The system of a name; `defaults` are options for those systems that take them.
+
+    A system that prepares itself for a constraint has a method `prepare(constraint, length)` besides.
+
+    >>> import tempfile, diffinity as dy
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dy.fit_markov(["a cat."]).save_pretrained(folder)
+    ...     build("paper@scale=1.5", Models(diffusion=folder), {"steps": 4}).name
+    'paper@scale=1.5'
+    """
+    entry, (_, written) = entry_of(name), split(name)
+    written.pop(PER_CALL, None)
+    unknown = sorted(written.keys() - entry.options)
+    if unknown:
+        takes = ", ".join(sorted(entry.options)) or "none"
+        raise InvalidArgument(f"the system {entry.name} has no option {unknown[0]!r}; it takes {takes}")
+    taken = entry.options | entry.context
+    general = {key: value for key, value in (defaults or {}).items() if key in taken and value is not None}
+    system = entry.make(models.load(entry.role), {**general, **written})
+    return _Named(name, system) if entry.prepare is None else _NamedAndPrepared(name, system, entry.prepare)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A system under the name that results are filed under."""
+
+    name: str
+    system: System
+
+    def generate(self, constraint: Constraint, n: int, length: int, seed: int) -> list[str]:
+        return self.system.generate(constraint, n, length, seed)
+
+
+@dataclass(frozen=True)
+class _NamedAndPrepared(_Named):
+    how: Callable[[Any, Constraint, int], Mapping[str, Any]]
+
+    def prepare(self, constraint: Constraint, length: int) -> Mapping[str, Any]:
+        return self.how(self.system, constraint, length)
+
+
+def _value(written: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(written)
+        except ValueError:
+            continue
+    return written

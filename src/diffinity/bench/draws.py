@@ -1,0 +1,225 @@
+"""Token strings under a constraint by every way to draw them from one model: what the fidelity studies compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
+
+from diffinity.acceptance import Acceptance, acceptance, decode
+from diffinity.alignment import TokenAutomaton
+from diffinity.errors import InvalidArgument
+from diffinity.guidance import GradientGuidance, Guidance, MixedGuidance, PathGuidance, PosteriorGuidance
+from diffinity.models.markov import MarkovLM
+from diffinity.models.protocol import DiffusionLM
+from diffinity.models.tokenization import END_OF_TEXT
+from diffinity.particles import sample_particles
+from diffinity.sampling import sample
+
+
+def word_tokenizer(texts: Sequence[str]) -> Tokenizer:
+    """One token for each word of `texts` (with the space before it) and mark; token 0 ends a text.
+
+    >>> word_tokenizer(["It was."]).encode("It was.").tokens
+    ['It', 'Ġwas', '.']
+    """
+    split = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words = dict.fromkeys(word for text in texts for word, _ in split.pre_tokenize_str(text))
+    ids = {word: at for at, word in enumerate([END_OF_TEXT, *words])}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token=END_OF_TEXT))
+    tokenizer.pre_tokenizer = split
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([END_OF_TEXT])
+    return tokenizer
+
+
+def transition_matrix(model: MarkovLM) -> NDArray[np.float64]:
+    """P(next context | context), (K, K), with restarts.
+
+    >>> import diffinity as dy
+    >>> bool(np.allclose(transition_matrix(dy.fit_markov(["a b.", "b a."])).sum(axis=1), 1.0))
+    True
+    """
+    chain = model.chain
+    n = chain.token.shape[0]
+    dense = np.zeros((n, n))
+    np.add.at(dense, (np.repeat(np.arange(n), np.diff(chain.first)), chain.target), chain.prob)
+    mixed: NDArray[np.float64] = (1 - chain.restart)[:, None] * dense + chain.restart[:, None] * chain.jump
+    return mixed
+
+
+def masked_autoregressive(
+    model: MarkovLM, automaton: TokenAutomaton, n: int, length: int, seed: int = 0
+) -> NDArray[np.int64]:
+    """n token strings (n, length) as locally constrained decoding writes them, from the chain's own conditionals.
+
+    At each place the next-token distribution given the tokens so far loses the tokens after which acceptance is
+    out of reach, and is renormalised. Where the model gives all that is left probability zero, the next context
+    is drawn as after a restart, which is what smoothing would do.
+
+    >>> import diffinity as dy
+    >>> model = dy.fit_markov(["a b.", "a c.", "a c."])
+    >>> starts = dy.align(dy.Regex("a b.*"), dy.Vocabulary.from_tokenizer(model.tokenizer))
+    >>> starts.accepts(masked_autoregressive(model, starts, n=1, length=5)[0].tolist())
+    True
+    """
+    chain, moves = model.chain, transition_matrix(model)
+    spelled = np.zeros((chain.token.shape[0], model.embedding.shape[0]))  # (K, V): which token a context ends in
+    spelled[np.arange(chain.token.shape[0]), chain.token] = 1.0
+    automaton.check_feasible(length)
+    live = automaton.live(length)
+    table = automaton.next[:, automaton.class_of].astype(np.int64)  # (S, V)
+    draws = np.random.default_rng(seed).random((n, length))  # row i is the same for every n
+    ids = np.zeros((n, length), np.int64)
+    state = np.zeros(n, np.int64)
+    belief = np.zeros((n, 0))
+    for k in range(length):
+        ahead = np.tile(chain.start, (n, 1)) if k == 0 else belief @ moves
+        allowed = (table[state] >= 0) & live[k + 1][table[state]]  # (n, V)
+        share = (ahead @ spelled) * allowed
+        for fallback in (chain.jump @ spelled, np.ones(spelled.shape[1])):
+            stuck = share.sum(axis=1) == 0.0
+            share[stuck] = fallback * allowed[stuck]
+            ahead[stuck] = chain.jump
+        ids[:, k] = drawn(share, draws[:, k])
+        belief = ahead * (chain.token == ids[:, k, None])
+        belief[belief.sum(axis=1) == 0.0] = chain.jump
+        belief /= belief.sum(axis=1, keepdims=True)
+        state = table[state, ids[:, k]]
+    return ids
+
+
+def drawn(share: NDArray[np.float64], draws: NDArray[np.float64]) -> NDArray[np.int64]:
+    """A column for each row of `share` (n, V), by `draws` (n,) in [0, 1); a share of 0 is never drawn.
+
+    >>> drawn(np.array([[1.0, 3.0, 0.0]] * 2), np.array([0.2, 0.999])).tolist()
+    [0, 1]
+    """
+    cumulated = share.cumsum(axis=1)
+    found = (cumulated <= draws[:, None] * cumulated[:, -1:]).sum(axis=1)
+    last = share.shape[1] - 1 - (share[:, ::-1] > 0).argmax(axis=1)
+    return np.minimum(found, last)
+
+
+# With thousands of rows and one small automaton the batched backend is the quicker one; the numbers are the same.
+@dataclass(frozen=True)
+class _Posterior(PosteriorGuidance):
+    def _posterior(self, logits: Tensor) -> Acceptance:
+        return acceptance(logits, self.automata, logits=True, backend="torch")
+
+
+@dataclass(frozen=True)
+class _Gradient(GradientGuidance):
+    def _posterior(self, logits: Tensor) -> Acceptance:
+        return acceptance(logits, self.automata, logits=True, backend="torch")
+
+
+def guidance(method: str, automata: Sequence[TokenAutomaton], scale: float) -> Guidance:
+    """A guidance by name, for many rows with few automata.
+
+    >>> guidance("path", [], 1.5).scale
+    1.5
+    """
+    gradient, path = _Gradient(automata, scale), PathGuidance(automata, scale)
+    made: dict[str, Guidance] = {
+        "posterior": _Posterior(automata, scale),
+        "gradient": gradient,
+        "path": path,
+        "mixed": MixedGuidance(gradient, path),
+        "paper": replace(gradient, guided_selfcond=False),
+    }
+    if method not in made:
+        raise InvalidArgument(f"method must be one of {', '.join(made)}, but is {method!r}")
+    return made[method]
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """What particles give: token strings, and how well they did."""
+
+    tokens: Tensor  # (n, L)
+    log_evidence: float  # log of the mean of the n estimates of P(L)
+    relative_error: float  # standard error of that mean, as a share of it; NaN for n = 1
+    ess: float  # the mean effective share of the particles
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Exact draws from a model's last distributions, in chunks of `rows` latents.
+
+    >>> import diffinity as dy
+    >>> draws = Draws(dy.fit_markov(["a b.", "b a."]), length=5, steps=4)
+    >>> draws.unguided(3).shape[:2]
+    torch.Size([3, 5])
+    """
+
+    model: DiffusionLM
+    length: int
+    steps: int
+    seed: int = 0
+    rows: int = 4096
+
+    def unguided(self, n: int) -> Tensor:
+        """The last logits (n, L, V) of the model by itself."""
+        return self._logits(n, lambda _: None)
+
+    def own(self, logits: Tensor) -> Tensor:
+        """Token strings (n, L) from logits, whatever they are."""
+        probs = logits.double().softmax(dim=-1).flatten(0, 1).cpu().numpy()
+        draws: NDArray[np.float64] = np.random.default_rng(self.seed).random(len(probs))
+        return torch.from_numpy(drawn(probs, draws)).view(logits.shape[:2])
+
+    def given(self, logits: Tensor, automaton: TokenAutomaton) -> Tensor:
+        """Token strings (n, L) from logits, given that they are accepted."""
+        return decode(logits, automaton, "sample", logits=True, seed=self.seed).tokens.cpu()
+
+    def guided(self, automaton: TokenAutomaton, n: int, method: str, scale: float) -> Tensor:
+        """Token strings (n, L) by a guidance and an exact draw at the end."""
+        logits = self._logits(n, lambda rows: guidance(method, [automaton] * rows, scale))
+        return self.given(logits, automaton)
+
+    def by_particles(self, automaton: TokenAutomaton, n: int, k: int, proposal: str = "posterior") -> Weighted:
+        """n token strings, each from K weighted trajectories."""
+        tokens, evidence, ess = [], [], []
+        at_once = max(1, self.rows // k)
+        for first in range(0, n, at_once):
+            seeds = [(self.seed, i) for i in range(first, min(first + at_once, n))]
+            run = sample_particles(
+                self.model,
+                [automaton] * len(seeds),
+                k,
+                self.length,
+                num_inference_steps=self.steps,
+                seeds=seeds,
+                guidance=lambda automata: guidance(proposal, automata, 1.0),
+            )
+            tokens.append(run.tokens.cpu())
+            evidence.append(run.log_evidence)
+            ess.append(run.ess.mean(dim=1) / k)
+        estimates = torch.cat(evidence)
+        peak = estimates.max().clamp(min=-1e300)  # of −inf everywhere, where no particle is accepted
+        values = (estimates - peak).exp()
+        mean = values.mean()
+        error = values.std() / (mean * n**0.5) if n > 1 else torch.tensor(torch.nan)
+        return Weighted(torch.cat(tokens), float(peak + mean.log()), float(error), float(torch.cat(ess).mean()))
+
+    def _logits(self, n: int, guide: Callable[[int], Guidance | None]) -> Tensor:
+        parts = []
+        for first in range(0, n, self.rows):
+            rows = min(self.rows, n - first)
+            run = sample(
+                self.model,
+                rows,
+                self.length,
+                num_inference_steps=self.steps,
+                seed=self.seed,
+                first_index=first,
+                guidance=guide(rows),
+            )
+            parts.append(run.logits)
+        return torch.cat(parts)

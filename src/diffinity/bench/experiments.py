@@ -1,0 +1,272 @@
+"""The suites that a run may be of: which cases, which systems with which options, and how many samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from diffinity.baselines.base import System
+from diffinity.baselines.registry import PER_CALL, Models, build, entry_of, split, variants
+from diffinity.baselines.registry import chosen as chosen_systems
+from diffinity.bench import json_suite
+from diffinity.bench.cases import QUICK, Case, Rule, suite, thinned
+from diffinity.bench.store import CaseRow
+from diffinity.bench.workers import Job
+from diffinity.errors import InvalidArgument
+
+GUIDED = ("paper", "auto-argmax")
+QUICK_SYSTEMS = (
+    "auto",
+    "auto-argmax",
+    "path",
+    "paper",
+    "decoding-only",
+    "unconstrained",
+    "token-guidance",
+    "llguidance",
+    "outlines-core",
+    "autoregressive-diffinity",
+    "autoregressive-unconstrained",
+    "dingo",
+    "masked-exact",
+    "masked-unconstrained",
+)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much a suite does: cases of each category (None: all) and samples of each case.
+
+    >>> EXPERIMENTS["json"].full
+    Size(each=None, samples=10)
+    """
+
+    each: int | None
+    samples: int
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A suite: its systems run on its cases, each system once for every value of `option` where there is one."""
+
+    name: str
+    about: str
+    of: tuple[Literal["natural-language", "json"], ...]
+    systems: tuple[str, ...]
+    full: Size
+    quick: Size
+    quick_systems: tuple[str, ...] | None = None
+    option: str | None = None
+    values: tuple[Any, ...] = ()
+    quick_values: tuple[Any, ...] | None = None
+    plain: tuple[str, ...] = ()  # run beside them as they are
+
+    def names(self, systems: Sequence[str] | None, quick: bool) -> list[str]:
+        """The systems to run, with their options; `systems` in place of the suite's own.
+
+        >>> EXPERIMENTS["scale"].names(["paper"], quick=True)
+        ['paper@scale=1.0', 'paper@scale=2.5']
+        """
+        usual = self.quick_systems if quick and self.quick_systems is not None else self.systems
+        named = chosen_systems(systems if systems else usual)
+        if self.option is None:
+            return named
+        values = self.quick_values if quick and self.quick_values else self.values
+        return [*variants(named, self.option, values), *(() if systems else self.plain)]
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    one.name: one
+    for one in (
+        Experiment(
+            "natural-language",
+            "110 constraints from the paper's six sentence templates",
+            ("natural-language",),
+            ("all",),
+            Size(None, 20),
+            Size(QUICK["natural-language"], 4),
+            QUICK_SYSTEMS,
+        ),
+        Experiment(
+            "json",
+            "70 schemas in the manner of JSONSchemaBench, or those named with --schemas",
+            ("json",),
+            ("all",),
+            Size(None, 10),
+            Size(QUICK["json"], 4),
+            QUICK_SYSTEMS,
+        ),
+        Experiment(
+            "scale",
+            "the guidance scale γ from 1.0 to 2.5",
+            ("natural-language",),
+            GUIDED,
+            Size(4, 10),
+            Size(1, 4),
+            option="scale",
+            values=(1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5),
+            quick_values=(1.0, 2.5),
+            plain=("unconstrained",),
+        ),
+        Experiment(
+            "latency",
+            "time per sample against transitions, at batch 1, 4 and 16",
+            ("natural-language", "json"),
+            ("unconstrained", "path", "auto", "paper"),
+            Size(2, 3),  # calls, here
+            Size(1, 1),
+            option=PER_CALL,
+            values=(1, 4, 16),
+            quick_values=(1, 4),
+        ),
+        Experiment(
+            "match",
+            "the quality of samples that match against those that do not",
+            ("natural-language",),
+            ("paper", "auto-argmax", "path-argmax", "gradient-argmax", "unconstrained"),
+            Size(None, 20),
+            Size(2, 4),
+        ),
+        Experiment(
+            "steps",
+            "quality against the number of denoising steps",
+            ("natural-language",),
+            ("unconstrained", "auto", "paper"),
+            Size(3, 10),
+            Size(1, 4),
+            option="steps",
+            values=(16, 32, 64, 128, 256),
+            quick_values=(16, 64),
+        ),
+        Experiment(
+            "framings",
+            "the paper's three framings of a JSON document",
+            ("json",),
+            GUIDED,
+            Size(2, 10),
+            Size(1, 4),
+            option="framing",
+            values=tuple(framing.name for framing in json_suite.FRAMINGS),
+            plain=("unconstrained",),
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class SuitePlan:
+    """What a worker needs to run a suite, as `workers.Plan` says it.
+
+    >>> SuitePlan((), length=16, seed=0).models.source("diffusion")
+    'embedded'
+    """
+
+    cases: tuple[Case, ...]
+    length: int
+    seed: int
+    steps: int | None = None
+    models: Models = field(default_factory=Models)
+    cache: Path | None = None  # where systems that train keep what they trained
+
+    def system(self, name: str) -> System:
+        """The system of a name in the registry."""
+        given: dict[str, Any] = {"others": [case.constraint for case in self.cases], "cache": self.cache}
+        if entry_of(name).role == "diffusion":  # the others count their steps in other ways
+            given["steps"] = self.steps
+        return build(name, self.models, given)
+
+    def valid(self, system: str, case: Case, text: str) -> bool:
+        """By the case's own check; with the framing `search`, of any part of the text."""
+        _, options = split(system)
+        return case.found_in(text) if options.get("framing") == "search" else case.valid(text)
+
+    @cached_property
+    def vocabulary(self) -> Any:
+        """The diffusion model's."""
+        from diffinity.alignment import Vocabulary
+
+        model = self.models.load("diffusion")
+        return Vocabulary.from_tokenizer(model.tokenizer, model.eos_token_id)
+
+
+def select_cases(
+    experiment: Experiment,
+    *,
+    seed: int,
+    length: int,
+    vocabulary: Any,
+    schemas: str | None = None,
+    selection: Rule = "ours",
+    quick: bool = False,
+) -> tuple[list[Case], list[json_suite.Skipped]]:
+    """The cases of a suite that fit the length, and the schemas that were left out, with the reason."""
+    if schemas is not None and "json" not in experiment.of:
+        raise InvalidArgument(f"the suite {experiment.name} takes no schemas; json, framings and latency do")
+    each = (experiment.quick if quick else experiment.full).each
+    cases: list[Case] = []
+    skipped: list[json_suite.Skipped] = []
+    for name in experiment.of:
+        if name == "json":
+            found = json_suite.chosen(schemas, rule=selection, vocabulary=vocabulary, length=length)
+            skipped += found.skipped
+            taken = found.kept
+        else:
+            taken = suite(name, seed=seed)
+        cases += taken if each is None else thinned(taken, each)
+    if not cases:
+        raise InvalidArgument(f"no case of {experiment.name} fits texts of {length} tokens")
+    return cases, skipped
+
+
+def named_cases(
+    experiment: Experiment, rows: Sequence[CaseRow], seed: int, schemas: str | None = None
+) -> list[Case]:
+    """The cases that a run has, in its order; they must still be what they were.
+
+    >>> found, _ = select_cases(EXPERIMENTS["scale"], seed=0, length=64, vocabulary=None, quick=True)
+    >>> named_cases(EXPERIMENTS["scale"], describe(SuitePlan(tuple(found), 64, 0)), seed=0) == found
+    True
+    """
+    there: dict[str, Case] = {}
+    for name in experiment.of:
+        cases = json_suite.read(schemas).kept if name == "json" else suite(name, seed=seed)
+        there |= {case.id: case for case in cases}
+    for row in rows:
+        if row.id not in there or there[row.id].source != row.source:
+            raise InvalidArgument(
+                f"the run has the case {row.id}, which is not or no longer the same in this version's suite "
+                f"{experiment.name}: name another folder"
+            )
+    return [there[row.id] for row in rows]
+
+
+def make_jobs(cases: Sequence[Case], systems: Sequence[str], samples: int) -> list[Job]:
+    """One job for every system and case; a system with the option `batch` makes `samples` calls of that size.
+
+    >>> from diffinity.bench.cases import suite
+    >>> make_jobs(suite("natural-language")[:1], ["paper@batch=4"], 3)[0].samples
+    12
+    """
+    jobs = []
+    for case in cases:
+        for name in systems:
+            batch = split(name)[1].get(PER_CALL)
+            jobs.append(Job(name, case.id, samples if batch is None else samples * batch, batch))
+    return jobs
+
+
+def describe(plan: SuitePlan, *, sizes: bool = False) -> list[CaseRow]:
+    """The cases as the run's folder keeps them; `sizes` adds the transitions of their automata."""
+    rows = [CaseRow(case.id, case.category, case.kind, case.source) for case in plan.cases]
+    if not sizes:
+        return rows
+    from diffinity.alignment import align
+
+    measured = []
+    for case, row in zip(plan.cases, rows, strict=True):
+        automaton = align(case.constraint, plan.vocabulary)
+        measured.append(replace(row, facts={"transitions": automaton.n_transitions, "states": automaton.n_states}))
+    return measured

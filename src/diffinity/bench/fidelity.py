@@ -1,0 +1,295 @@
+"""How far samples are from p(text | L), which the exact Markov model knows text by text.
+
+    python -m diffinity.bench.fidelity --out rows.jsonl [--samples 2000] [--steps 64] [--quick]
+
+Every row is the total-variation distance between samples and truth, beside what as many exact draws would show.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from diffinity.alignment import TokenAutomaton, Vocabulary, align
+from diffinity.bench.draws import Draws, masked_autoregressive, transition_matrix, word_tokenizer
+from diffinity.constraints.base import Constraint, Regex
+from diffinity.models.markov import MarkovLM, fit_markov
+from diffinity.models.protocol import text_of
+
+Row = dict[str, Any]
+OTHER = "(any other text)"
+
+
+def study_texts() -> list[str]:
+    """194 short sentences, some more often than others: what the study's model is counted from.
+
+    >>> study_texts()[0]
+    'The cat ran home.'
+    """
+    ends = {"ran home": 3, "saw the dog": 2, "saw the mill": 1, "slept": 2}
+    weighted = {
+        f"The {age}{animal} {end}.": often * number * share
+        for age, often in {"": 3, "old ": 1}.items()
+        for animal, number in {"cat": 2, "dog": 1}.items()
+        for end, share in ends.items()
+    }
+    others = {"was cold": 24, "was late": 18, "was late and cold": 12, "rained": 18, "ran home": 8}
+    others |= {"was the old dog": 8, "saw the old mill": 6, "slept late": 4}
+    weighted |= {f"It {end}.": share for end, share in others.items()}
+    return [text for text, share in weighted.items() for _ in range(share)]
+
+
+def study_model() -> MarkovLM:
+    """The exact order-2 model of `study_texts`, smoothed as `fit_markov` does by default.
+
+    >>> study_model().embedding.shape
+    torch.Size([18, 12])
+    """
+    texts = study_texts()
+    return fit_markov(texts, order=2, tokenizer=word_tokenizer(texts), embed_dim=12)
+
+
+def study_constraints() -> dict[str, Constraint]:
+    """What the study asks for, by name; P(L) goes from 0.49 down to 0.04.
+
+    >>> study_constraints()["first word"].accepts("It rained.")
+    True
+    """
+    return {
+        "first word": Regex(r"It .*"),
+        "contains": Regex(r".*old.*"),
+        "last word": Regex(r".* (mill|dog)\."),
+        "far apart": Regex(r".*old \w+ \w+ .*"),
+        "two words": Regex(r".*cat.*mill\."),
+    }
+
+
+def conditional(
+    model: MarkovLM, automaton: TokenAutomaton, length: int, smallest: float = 1e-4
+) -> tuple[float, dict[str, float]]:
+    """P(L) over texts of `length` tokens, and p(text | L) of every text that has at least `smallest`.
+
+    What is left (a smoothed chain can write anything) is one outcome, OTHER.
+
+    >>> model = study_model()
+    >>> late = align(Regex("It was late.*"), Vocabulary.from_tokenizer(model.tokenizer))
+    >>> {text: round(share, 3) for text, share in conditional(model, late, 8, smallest=0.01)[1].items()}
+    {'It was late and cold.': 0.399, 'It was late.': 0.6, '(any other text)': 0.001}
+    """
+    moves, token = transition_matrix(model), model.chain.token
+    live = automaton.live(length)
+    p_language = float(model.log_acceptance(automaton, length=length).exp())
+    found: dict[str, float] = {}
+    # A text may be reached through several contexts, so a prefix carries the mass of each.
+    prefixes: list[tuple[tuple[int, ...], int, NDArray[np.float64]]] = [((), 0, np.zeros(0))]
+    while prefixes:
+        ids, state, mass = prefixes.pop()
+        if len(ids) == length:
+            text = text_of(model, list(ids))
+            found[text] = found.get(text, 0.0) + float(mass.sum()) / p_language
+            continue
+        after = mass @ moves if ids else model.chain.start
+        for v in np.unique(token[after > 0]).tolist():
+            there = int(automaton.next[state, automaton.class_of[v]])
+            along = np.where(token == v, after, 0.0)
+            if there >= 0 and live[len(ids) + 1, there] and along.sum() >= smallest * p_language:
+                prefixes.append(((*ids, v), there, along))
+    return p_language, {**dict(sorted(found.items())), OTHER: max(0.0, 1.0 - sum(found.values()))}
+
+
+def total_variation(counts: Mapping[str, int], truth: Mapping[str, float]) -> float:
+    """Half the summed differences between shares and probabilities: 0 for the same, 1 for nothing in common.
+
+    >>> total_variation({"a": 3, "b": 1}, {"a": 0.5, "c": 0.5})
+    0.5
+    """
+    n = sum(counts.values())
+    return 0.5 * sum(abs(counts.get(key, 0) / n - truth.get(key, 0.0)) for key in {*counts, *truth})
+
+
+def expected_total_variation(truth: Mapping[str, float], n: int) -> float:
+    """The mean `total_variation` of n exact draws, in closed form (de Moivre's mean deviation of a binomial).
+
+    >>> round(expected_total_variation({"a": 0.5, "b": 0.5}, 2), 6)
+    0.25
+    """
+    total = 0.0
+    for p in truth.values():
+        if 0.0 < p < 1.0:
+            m = math.floor(n * p) + 1
+            log_ways = math.lgamma(n + 1) - math.lgamma(m + 1) - math.lgamma(n - m + 1)
+            total += 2 * m * math.exp(log_ways + m * math.log(p) + (n - m + 1) * math.log1p(-p)) / n
+    return 0.5 * total
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is measured; the defaults are the full study.
+
+    `particles` are the numbers of trajectories for each guidance that proposes them. The paper's guidance is not
+    among the methods because it is `gradient` here: the two differ in self-conditioning, which an exact denoiser
+    has no use for.
+
+    >>> Study(samples=100).steps
+    64
+    """
+
+    samples: int = 2000
+    steps: int = 64
+    length: int = 8
+    seed: int = 0
+    pool: int = 24_000  # unguided samples, for rejection
+    methods: tuple[str, ...] = ("posterior", "gradient", "path", "mixed")
+    scales: tuple[float, ...] = (0.5, 1.0, 1.5, 2.5)
+    particles: tuple[tuple[str, tuple[int, ...]], ...] = (("posterior", (1, 4, 16, 64)), ("gradient", (1, 4, 16)))
+    constraints: tuple[str, ...] = tuple(study_constraints())
+
+
+QUICK = Study(
+    samples=200,
+    steps=32,
+    pool=2000,
+    methods=("posterior", "gradient"),
+    scales=(1.0, 2.5),
+    particles=(("posterior", (1, 8)),),
+    constraints=("first word", "last word", "two words"),
+)
+
+
+def measure(study: Study, progress: Callable[[str], None] = lambda _: None) -> Iterator[Row]:
+    """The rows of the study, one after the other; the same for the same study but for `seconds`.
+
+    `method` is "rejection" (the model's own samples that happen to be in L), "decoding" (the model's own last
+    distributions, drawn from given L), "autoregressive", a guidance, or "particles" with the guidance that
+    proposes.
+
+    >>> row = next(measure(Study(samples=4, steps=4, pool=8)))
+    >>> row["constraint"], row["method"], row["n"]
+    ('first word', 'rejection', 4)
+    """
+    model = study_model()
+    vocabulary = Vocabulary.from_tokenizer(model.tokenizer)
+    draws = Draws(model, study.length, study.steps, study.seed)
+    progress(f"drawing {study.pool} unguided samples")
+    started = time.perf_counter()
+    pool = draws.unguided(study.pool)
+    own = draws.own(pool)
+    pool_seconds = time.perf_counter() - started
+    for name in study.constraints:
+        automaton = align(study_constraints()[name], vocabulary)
+        p_language, truth = conditional(model, automaton, study.length)
+        kept = [ids for ids in own if automaton.accepts(ids.tolist())][: study.samples]
+        rejection = (torch.stack(kept) if kept else own[:0], {"method": "rejection", "seconds": pool_seconds})
+        known = {"constraint": name, "p_language": p_language, "support": len(truth) - 1, "scale": None, "K": None}
+        others = _others(study, draws, model, automaton, pool[: study.samples], progress)
+        for found, about in chain([rejection], others):
+            yield {**known, **about, **_distance(model, found, truth)}
+
+
+def _distance(model: MarkovLM, found: Tensor, truth: Mapping[str, float]) -> Row:
+    texts = [text_of(model, ids) for ids in found.tolist()]
+    if not texts:
+        return {"n": 0, "tv": math.nan, "tv_floor": math.nan}
+    counts = Counter(text if text in truth else OTHER for text in texts)
+    floor = expected_total_variation(truth, len(texts))
+    return {"n": len(texts), "tv": total_variation(counts, truth), "tv_floor": floor}
+
+
+def _others(
+    study: Study,
+    draws: Draws,
+    model: MarkovLM,
+    automaton: TokenAutomaton,
+    pool: Tensor,
+    progress: Callable[[str], None],
+) -> Iterator[tuple[Tensor, Row]]:
+    """The token strings (n, L) of every system but rejection, and what to call them."""
+    n = study.samples
+    started = time.perf_counter()
+
+    def told(**about: Any) -> Row:
+        nonlocal started
+        now = time.perf_counter()
+        about["seconds"], started = now - started, now
+        progress(" ".join(str(value) for value in about.values()))
+        return about
+
+    yield draws.given(pool, automaton), told(method="decoding")
+    written = masked_autoregressive(model, automaton, n, study.length, study.seed)
+    yield torch.from_numpy(written), told(method="autoregressive")
+    for method in study.methods:
+        for scale in study.scales:
+            yield draws.guided(automaton, n, method, scale), told(method=method, scale=scale)
+    for proposal, numbers in study.particles:
+        for k in numbers:
+            run = draws.by_particles(automaton, n, k, proposal)
+            well = {"log_evidence": run.log_evidence, "ess": run.ess}
+            yield run.tokens, told(method=f"particles ({proposal})", scale=1.0, K=k, **well)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The distances as Markdown: a line a system, a column a constraint, and the mean over them.
+
+    >>> row = {"constraint": "c", "method": "path", "scale": 1.0, "K": None, "n": 9, "tv": 0.25, "tv_floor": 0.1}
+    >>> print(table([row]))
+    | system | c | mean |
+    |---|---|---|
+    | exact draws (expected) | 0.100 | 0.100 |
+    | path, γ = 1.0 | 0.250 | 0.250 |
+    """
+    names = list(dict.fromkeys(row["constraint"] for row in rows))
+    most = max(row["n"] for row in rows)
+    lines: dict[str, dict[str, float]] = {"exact draws (expected)": {}}
+    for row in rows:
+        if row["n"] == most:
+            lines["exact draws (expected)"][row["constraint"]] = row["tv_floor"]
+        scale = "" if row["scale"] is None or row["K"] is not None else f", γ = {row['scale']}"
+        number = "" if row["K"] is None else f", K = {row['K']}"
+        lines.setdefault(f"{row['method']}{scale}{number}", {})[row["constraint"]] = row["tv"]
+    written = [f"| system | {' | '.join(names)} | mean |", "|---" * (len(names) + 2) + "|"]
+    for system, found in lines.items():
+        values = [found.get(name, math.nan) for name in names]
+        cells = " | ".join(f"{value:.3f}" for value in [*values, sum(values) / len(values)])
+        written.append(f"| {system} | {cells} |")
+    return "\n".join(written)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m diffinity.bench.fidelity")
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines, one row each")
+    parser.add_argument("--samples", type=int, help="per row")
+    parser.add_argument("--steps", type=int, help="denoising steps")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_true", help="a small version, half a minute")
+    options = parser.parse_args(arguments)
+    study = replace(QUICK if options.quick else Study(), seed=options.seed)
+    if options.samples is not None:
+        study = replace(study, samples=options.samples)
+    if options.steps is not None:
+        study = replace(study, steps=options.steps)
+    torch.set_num_threads(1)
+    rows = []
+    with options.out.open("w") as file:
+        for row in measure(study, progress=print):
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            rows.append(row)
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""What a table of a report is, and how numbers stand in it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from diffinity.bench.judge import NOT_MEASURED
+from diffinity.bench.measures import Interval
+
+__all__ = ["DASH", "NOT_MEASURED", "Table", "number", "percent", "ratio"]
+
+DASH = "—"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells under headings; the first column says what a row is about."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+    worded: tuple[int, ...] = ()  # the columns besides the first that hold words, not numbers
+
+    def markdown(self) -> str:
+        """As a table of Markdown.
+
+        >>> print(Table("", ("a", "b"), (("x|y", "1"),)).markdown())
+        | a | b |
+        |---|---:|
+        | x\\|y | 1 |
+        """
+        sides = ["---" if i == 0 or i in self.worded else "---:" for i in range(len(self.columns))]
+        lines = [self.columns, tuple(sides), *self.rows]
+        written = [
+            f"|{'|'.join(line)}|" if i == 1 else f"| {' | '.join(map(_cell, line))} |"
+            for i, line in enumerate(lines)
+        ]
+        return "\n".join([*written, *(f"\n{note}" for note in self.notes)])
+
+
+def _cell(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+
+
+def percent(value: Interval) -> str:
+    """A share with its interval.
+
+    >>> percent(Interval(0.5, 0.25, 0.75))
+    '50.0% [25.0, 75.0]'
+    """
+    if math.isnan(value.estimate):
+        return DASH
+    return f"{100 * value.estimate:.1f}% [{100 * value.low:.1f}, {100 * value.high:.1f}]"
+
+
+def number(value: Interval | float | None, digits: int = 1, unit: str = "") -> str:
+    """A number, with its interval where it has one; a dash where there is none.
+
+    >>> number(Interval(2.0, 1.5, 2.5), 1, " s"), number(None)
+    ('2.0 s [1.5, 2.5]', '—')
+    """
+    estimate = value.estimate if isinstance(value, Interval) else value
+    if estimate is None or math.isnan(estimate):
+        return DASH
+    shown = f"{estimate:.{digits}f}{unit}"
+    if isinstance(value, Interval):
+        shown += f" [{value.low:.{digits}f}, {value.high:.{digits}f}]"
+    return shown
+
+
+def ratio(value: Interval, to: Interval) -> float:
+    """How many times one estimate is another.
+
+    >>> ratio(Interval(3.0, 1.0, 5.0), Interval(2.0, 1.0, 3.0))
+    1.5
+    """
+    return value.estimate / to.estimate if to.estimate else math.nan

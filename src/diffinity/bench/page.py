@@ -1,0 +1,157 @@
+"""The report as one HTML page that needs nothing else: tables, plots inside it, every sample to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+
+from diffinity.bench.layout import Table
+from diffinity.bench.plots import Plot
+from diffinity.bench.store import SampleRow
+from diffinity.bench.summary import Results, case_label
+
+STYLE = """
+:root { color-scheme: light; --line: #d9dde3; --soft: #f5f7fa; --good: #1b7a3d; --bad: #b3261e; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #1d2430; margin: 0 auto; max-width: 84rem; padding: 1.5rem; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.3rem; margin-top: 2.5rem; border-bottom: 2px solid var(--line); }
+h3 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .82rem; }
+th, td { border-bottom: 1px solid var(--line); padding: .3rem .6rem; text-align: right; vertical-align: top;
+  white-space: nowrap; }
+th { background: var(--soft); vertical-align: bottom; white-space: normal; min-width: 4rem; }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
+th:first-child { background: var(--soft); }
+td.words, th.words { text-align: left; }
+th.paper { min-width: 7rem; } td.paper { white-space: normal; }
+.interval { display: block; color: #6a7484; font-size: .72rem; }
+.paper { background: #fff8e6; }
+p.note { font-size: .85rem; color: #4a5464; max-width: 60rem; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; font-size: .9rem; }
+dt { color: #4a5464; } dd { margin: 0; overflow-wrap: anywhere; }
+code, pre { font: .85em/1.45 ui-monospace, monospace; }
+figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; }
+figcaption { font-size: .85rem; color: #4a5464; }
+details { margin: .2rem 0; } details details { margin-left: 1.2rem; } summary { cursor: pointer; }
+ol.samples { list-style: none; padding: 0; margin: .3rem 0 .6rem 1.2rem; }
+ol.samples li { border-left: 3px solid; padding: .1rem .6rem; margin: .25rem 0; background: var(--soft);
+  white-space: pre-wrap; overflow-wrap: anywhere; font-size: .85rem; }
+li.valid { border-color: var(--good) !important; } li.invalid { border-color: var(--bad) !important; }
+li.none { border-color: #8a94a6 !important; }
+.mark { font-weight: 600; } .valid .mark { color: var(--good); } .invalid .mark { color: var(--bad); }
+.source { color: #4a5464; font-size: .8rem; overflow-wrap: anywhere; margin: .2rem 0 0 1.2rem; }
+"""
+
+
+def page(title: str, body: Iterable[str]) -> str:
+    """A whole document around the parts of its body, which must be escaped already.
+
+    >>> "<title>A &lt; B</title>" in page("A < B", ["<p>text</p>"])
+    True
+    """
+    head = (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        # No script, no picture, no font from anywhere: what a text says can do nothing.
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{text(title)}</title><style>{STYLE}</style></head>\n<body>\n"
+    )
+    return head + "\n".join(body) + "\n</body></html>\n"
+
+
+def text(value: object) -> str:
+    """A value as text of a page; what UTF-8 can't hold is shown as a replacement character.
+
+    >>> text('<b onclick="x">')
+    '&lt;b onclick=&quot;x&quot;&gt;'
+    """
+    return escape(str(value).encode("utf-8", "replace").decode())
+
+
+def heading(level: int, words: str) -> str:
+    """A heading.
+
+    >>> heading(2, "a < b")
+    '<h2>a &lt; b</h2>'
+    """
+    return f"<h{level}>{text(words)}</h{level}>"
+
+
+def table(one: Table) -> str:
+    """A table with its title and notes; the columns and rows of the paper's numbers are marked.
+
+    >>> "<td>2<" in table(Table("", ("a", "b"), (("x", "2 [1, 3]"),)))
+    True
+    """
+    paper = {i for i, name in enumerate(one.columns) if "paper (" in name}
+
+    def cell(tag: str, i: int, words: str, row_is_paper: bool = False) -> str:
+        classes = ["paper"] if i in paper or row_is_paper else []
+        classes += ["words"] if i in one.worded else []
+        mark = f' class="{" ".join(classes)}"' if classes else ""
+        # An interval goes below its estimate, so that tables stay narrow.
+        value, bracket, interval = words.partition(" [") if tag == "td" and i else (words, "", "")
+        below = f'<span class="interval">[{text(interval)}</span>' if bracket else ""
+        return f"<{tag}{mark}>{text(value)}{below}</{tag}>"
+
+    rows = ["<tr>" + "".join(cell("th", i, words) for i, words in enumerate(one.columns)) + "</tr>"]
+    for row in one.rows:
+        published = row[0].startswith("paper (")
+        rows.append("<tr>" + "".join(cell("td", i, words, published) for i, words in enumerate(row)) + "</tr>")
+    notes = "".join(f'<p class="note">{_code(note)}</p>' for note in one.notes)
+    return f'{heading(3, one.title)}<div class="scroll"><table>{"".join(rows)}</table></div>{notes}'
+
+
+def figure(plot: Plot) -> str:
+    """A plot with its caption; its SVG is our own and goes in as it is.
+
+    >>> figure(Plot("empty", "No & thing.", "<svg></svg>"))
+    '<figure><svg></svg><figcaption>No &amp; thing.</figcaption></figure>'
+    """
+    return f"<figure>{plot.svg}<figcaption>{text(plot.caption)}</figcaption></figure>"
+
+
+def facts(pairs: Sequence[tuple[str, str]]) -> str:
+    """What a run was: names and values.
+
+    >>> facts([("seed", "`0`")])
+    '<dl><dt>seed</dt><dd><code>0</code></dd></dl>'
+    """
+    rows = "".join(f"<dt>{text(name)}</dt><dd>{_code(value)}</dd>" for name, value in pairs)
+    return f"<dl>{rows}</dl>"
+
+
+def samples(results: Results) -> Iterator[str]:
+    """Every sample, folded by system and case.
+
+    >>> from diffinity.bench.summary import example
+    >>> "".join(samples(example())).count('<li class="valid">')
+    4
+    """
+    yield heading(3, "Every sample")
+    for system in results.run.systems:
+        by_case = results.rows(system)
+        counted = [row.valid for lines in by_case.values() for row in lines if row.outcome == "sample"]
+        total = f"{sum(map(bool, counted))} of {len(counted)} valid"
+        yield f"<details><summary><b>{text(system)}</b>: {total}</summary>"
+        for case, lines in by_case.items():
+            known = results.run.cases[case]
+            good = sum(bool(row.valid) for row in lines)
+            yield f"<details><summary>{text(case_label(known))}: {good} of {len(lines)}</summary>"
+            yield f'<p class="source"><code>{text(known.source)}</code></p><ol class="samples">'
+            yield from (_sample(row) for row in lines)
+            yield "</ol></details>"
+        yield "</details>"
+
+
+def _sample(row: SampleRow) -> str:
+    if row.outcome != "sample":
+        return f'<li class="none"><span class="mark">{text(row.outcome)}</span> {text(row.reason or "")}</li>'
+    kind, mark = ("valid", "✓ valid") if row.valid else ("invalid", "✗ invalid")
+    return f'<li class="{kind}"><span class="mark">{mark}</span> {text(row.text or "")}</li>'
+
+
+def _code(words: str) -> str:
+    """Words with what stands between backticks as code."""
+    parts = words.split("`")
+    return "".join(f"<code>{text(part)}</code>" if i % 2 else text(part) for i, part in enumerate(parts))

@@ -1,0 +1,333 @@
+"""The plots of a report, as SVG text; none where matplotlib is missing."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from diffinity.baselines.registry import REGISTRY, split
+from diffinity.bench.measures import Interval
+from diffinity.bench.summary import Results, Summary
+from diffinity.bench.tables import by_option
+
+COLOURS = {"ours": "#1f6fb4", "baselines": "#b4541f"}
+OTHER = "#5a5a5a"
+CYCLE = ("#1f6fb4", "#b4541f", "#3a8a3a", "#7a4fa0", "#8a6d1f", "#4f4f4f")
+MARKERS = "osD^vP"
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A picture with the name of its file and what it shows.
+
+    >>> Plot("empty", "Nothing.", "<svg></svg>").name
+    'empty'
+    """
+
+    name: str
+    caption: str
+    svg: str
+
+
+def available() -> bool:
+    """Whether plots can be made here."""
+    return find_spec("matplotlib") is not None
+
+
+def drawn(name: str, caption: str, draw: Callable[[Any], None], size: tuple[float, float] = (7.2, 4.2)) -> Plot:
+    """What `draw` puts on the axes that it is given, as one picture that is the same for the same numbers.
+
+    >>> drawn("line", "A line.", lambda axes: axes.plot([0, 1], [0, 1])).svg[:4] if available() else "<svg"
+    '<svg'
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    style: Any = {"svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif", "font.size": 9}
+    with matplotlib.rc_context(style):
+        figure, axes = plt.subplots(figsize=size, layout="constrained")
+        draw(axes)
+        axes.grid(alpha=0.25)
+        axes.set_axisbelow(True)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        plt.close(figure)
+    # Without the XML declaration and metadata, so that it can stand inside a page; ids made this plot's own.
+    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", buffer.getvalue(), flags=re.DOTALL)
+    svg = svg[svg.index("<svg") :]
+    return Plot(name, caption, re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{name}-", svg))
+
+
+def trade_off(suite: str, summaries: Mapping[str, Summary]) -> Plot | None:
+    """Satisfaction against perplexity of matching samples, one point a system."""
+    shown = [one for one in summaries.values() if math.isfinite(one.perplexity.estimate)]
+    if not shown:
+        return None
+
+    def draw(axes: Any) -> None:
+        for one in shown:
+            axes.errorbar(
+                one.perplexity.estimate,
+                100 * one.satisfaction.estimate,
+                xerr=[[max(0.0, end)] for end in _around(one.perplexity)],
+                yerr=[[100 * max(0.0, end)] for end in _around(one.satisfaction)],
+                fmt="o",
+                markersize=5,
+                linewidth=0.8,
+                alpha=0.85,
+                color=_colour(one.system),
+            )
+        _label(axes, [(one.perplexity.estimate, 100 * one.satisfaction.estimate, one.system) for one in shown])
+        axes.set_xscale("log")
+        _plain_ticks(axes.xaxis, [one.perplexity.estimate for one in shown])
+        axes.set_ylim(bottom=-12)  # room for the names of those at the bottom
+        axes.set_xlabel("perplexity of matching samples (lower is better)")
+        axes.set_ylabel("satisfied, %")
+
+    caption = "Satisfaction against perplexity of matching samples; blue are our systems. Top left is best."
+    return drawn(f"{suite}-trade-off", caption, draw, (7.2, 5.0))
+
+
+def bars(
+    suite: str,
+    name: str,
+    caption: str,
+    label: str,
+    values: Mapping[str, Interval],
+    factor: float = 1.0,
+    truth: float | None = None,
+) -> Plot | None:
+    """One bar a system, with its interval; a dashed line where the truth is known."""
+    shown = {system: value for system, value in values.items() if math.isfinite(value.estimate)}
+    if not shown:
+        return None
+
+    def draw(axes: Any) -> None:
+        places = range(len(shown))
+        ends = [[factor * max(0.0, end) for end in _around(value)] for value in shown.values()]
+        axes.barh(
+            places,
+            [factor * value.estimate for value in shown.values()],
+            xerr=list(zip(*ends, strict=True)),
+            color=[_colour(system) for system in shown],
+            error_kw={"linewidth": 0.8},
+        )
+        if truth is not None:
+            axes.axvline(factor * truth, color="#222222", linestyle="--", linewidth=1.0)
+        axes.set_yticks(places, list(shown))
+        axes.invert_yaxis()
+        axes.set_xlabel(label)
+
+    return drawn(f"{suite}-{name}", caption, draw, (7.2, 1.0 + 0.24 * len(shown)))
+
+
+def categories(suite: str, by: Mapping[str, Mapping[str, Summary]], systems: Sequence[str]) -> Plot | None:
+    """Satisfaction per category, a line for each of some systems."""
+    shown = [name for name in systems if name in by]
+    if not shown:
+        return None
+    names = list(next(iter(by.values())))
+    width = 0.82 / len(shown)
+
+    def draw(axes: Any) -> None:
+        for i, system in enumerate(shown):
+            values = [100 * by[system][category].satisfaction.estimate for category in names]
+            places = [place + (i - (len(shown) - 1) / 2) * width for place in range(len(names))]
+            axes.bar(places, values, width, label=system, color=CYCLE[i % len(CYCLE)])
+        axes.set_xticks(range(len(names)), names)
+        axes.set_ylim(0, 104)
+        axes.set_ylabel("satisfied, %")
+        if len(names) > 6:
+            axes.tick_params(axis="x", rotation=30)
+        axes.legend(fontsize=8, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
+
+    return drawn(f"{suite}-categories", "Satisfaction by category.", draw)
+
+
+def over_option(
+    suite: str, option: str, label: str, summaries: Mapping[str, Summary], measure: str
+) -> Plot | None:
+    """A measure against the values of an option, a line for each system."""
+    lines: dict[str, list[tuple[Any, Interval]]] = {}
+    for base, value, one in by_option(summaries, option):
+        found = {"satisfied, %": one.satisfaction, "perplexity of matching samples": one.perplexity}[measure]
+        if math.isfinite(found.estimate):
+            lines.setdefault(base, []).append((value, found))
+    if not lines:
+        return None
+    factor = 100.0 if measure.endswith("%") else 1.0
+
+    def draw(axes: Any) -> None:
+        for i, (base, points) in enumerate(lines.items()):
+            axes.errorbar(
+                [value for value, _ in points],
+                [factor * found.estimate for _, found in points],
+                yerr=list(
+                    zip(*([factor * max(0.0, end) for end in _around(found)] for _, found in points), strict=True)
+                ),
+                marker=MARKERS[i % len(MARKERS)],
+                color=CYCLE[i % len(CYCLE)],
+                linewidth=1.2,
+                elinewidth=0.7,
+                capsize=2,
+                label=base,
+            )
+        if option == "steps":
+            axes.set_xscale("log", base=2)
+            _plain_ticks(
+                axes.xaxis, sorted({value for points in lines.values() for value, _ in points}), exact=True
+            )
+        axes.set_xlabel(label)
+        axes.set_ylabel(measure)
+        axes.legend(fontsize=8)
+
+    name = "satisfaction" if factor == 100.0 else "perplexity"
+    return drawn(f"{suite}-{option}-{name}", f"{measure.capitalize()} against {label}.", draw)
+
+
+def pairs(suite: str, caption: str, label: str, groups: Mapping[str, Mapping[str, Interval]]) -> Plot | None:
+    """Bars side by side: for every system one for each of the groups."""
+    systems = list(dict.fromkeys(system for values in groups.values() for system in values))
+    width = 0.8 / max(1, len(groups))
+
+    def draw(axes: Any) -> None:
+        for i, (name, values) in enumerate(groups.items()):
+            there = [j for j, system in enumerate(systems) if math.isfinite(values[system].estimate)]
+            ends = [[max(0.0, end) for end in _around(values[systems[j]])] for j in there]
+            axes.bar(
+                [j + (i - (len(groups) - 1) / 2) * width for j in there],
+                [values[systems[j]].estimate for j in there],
+                width,
+                yerr=list(zip(*ends, strict=True)) if ends else None,
+                label=name,
+                color=CYCLE[i],
+                error_kw={"linewidth": 0.8},
+            )
+        axes.set_xticks(range(len(systems)), systems)
+        axes.set_ylabel(label)
+        axes.legend(fontsize=8)
+
+    finite = any(math.isfinite(value.estimate) for values in groups.values() for value in values.values())
+    return drawn(f"{suite}-pairs", caption, draw) if finite else None
+
+
+def latency(results: Results, summaries: Mapping[str, Summary]) -> list[Plot]:
+    """Time per sample against transitions, one plot for each batch size, the unconstrained model as a line."""
+    plots = []
+    for batch in sorted({batch for _, batch, _ in by_option(summaries, "batch")}):
+        names = [one.system for _, value, one in by_option(summaries, "batch") if value == batch]
+
+        def draw(axes: Any, names: Sequence[str] = names) -> None:
+            for i, name in enumerate(names):
+                points = _times(results, name)
+                base, colour = split(name)[0], CYCLE[i % len(CYCLE)]
+                if base == "unconstrained":
+                    middle = sum(seconds for _, seconds in points) / max(1, len(points))
+                    axes.axhline(middle, color=OTHER, linestyle="--", linewidth=1.0, label="unconstrained")
+                elif points:
+                    axes.plot(
+                        *zip(*points, strict=True),
+                        MARKERS[i % len(MARKERS)],
+                        color=colour,
+                        label=base,
+                        markersize=5,
+                    )
+            axes.set_xscale("log")
+            axes.set_ylim(bottom=0)
+            axes.set_xlabel("transitions of the token automaton")
+            axes.set_ylabel("seconds a sample")
+            axes.legend(fontsize=8)
+
+        caption = f"Time per sample against the size of the automaton, batch {batch}."
+        plots.append(drawn(f"latency-batch-{batch}", caption, draw))
+    return plots
+
+
+def study_lines(
+    name: str,
+    caption: str,
+    rows: Sequence[Mapping[str, Any]],
+    x: str,
+    y: str,
+    group: str,
+    *,
+    labels: tuple[str, str],
+    log: bool = False,
+) -> Plot | None:
+    """y against x of a study's rows, averaged over what else differs, a line for each value of `group`."""
+    lines: dict[str, dict[float, list[float]]] = {}
+    for row in rows:
+        if row.get(x) is not None and row.get(y) is not None:
+            lines.setdefault(str(row[group]), {}).setdefault(float(row[x]), []).append(float(row[y]))
+    if not lines:
+        return None
+
+    def draw(axes: Any) -> None:
+        for i, (label, points) in enumerate(lines.items()):
+            places = sorted(points)
+            means = [sum(points[place]) / len(points[place]) for place in places]
+            axes.plot(places, means, marker=MARKERS[i % len(MARKERS)], color=CYCLE[i % len(CYCLE)], label=label)
+        if log:
+            axes.set_xscale("log", base=2)
+            _plain_ticks(axes.xaxis, sorted({place for points in lines.values() for place in points}), exact=True)
+        axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
+        axes.set_xlabel(labels[0])
+        axes.set_ylabel(labels[1])
+        axes.legend(fontsize=8)
+
+    return drawn(name, caption, draw)
+
+
+def _times(results: Results, name: str) -> list[tuple[int, float]]:
+    found = []
+    for case, lines in results.rows(name).items():
+        seconds = [row.seconds for row in lines if row.seconds is not None]
+        transitions = results.run.cases[case].facts.get("transitions")
+        if seconds and transitions:
+            found.append((int(transitions), min(seconds)))
+    return sorted(found)
+
+
+def _around(value: Interval) -> tuple[float, float]:
+    return value.estimate - value.low, value.high - value.estimate
+
+
+def _colour(system: str) -> str:
+    base, _ = split(system)
+    return COLOURS[REGISTRY[base].group] if base in REGISTRY else OTHER
+
+
+def _plain_ticks(axis: Any, values: Sequence[float], exact: bool = False) -> None:
+    """Numbers as they are instead of powers: at the values themselves, or at round ones among them."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    round_ones = [m * 10**e for e in range(-2, 7) for m in (1, 2, 5)]
+    low, high = min(values), max(values)
+    places = values if exact else [place for place in round_ones if 0.5 * low <= place <= 2 * high]
+    axis.set_major_locator(FixedLocator(list(places)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _label(axes: Any, points: Sequence[tuple[float, float, str]]) -> None:
+    """Names beside points; those of points that lie close together are stacked below one another."""
+    ordered = sorted(points, key=lambda point: (-point[1], point[0]))
+    span = math.log(max(x for x, _, _ in points) / min(x for x, _, _ in points)) or 1.0
+    near: list[tuple[float, float, int]] = []
+    for x, y, name in ordered:
+        rank = 1 + max(
+            (n for px, py, n in near if abs(py - y) < 5 and abs(math.log(px / x)) < 0.2 * span), default=-1
+        )
+        near.append((x, y, rank))
+        axes.annotate(
+            name, (x, y), xytext=(6, -7 - 9 * rank), textcoords="offset points", fontsize=7, color="#333333"
+        )

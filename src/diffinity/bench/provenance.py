@@ -1,0 +1,88 @@
+"""Where results come from: versions, machine and model weights, without host names or paths."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = (
+    "diffinity",
+    "torch",
+    "numpy",
+    "numba",
+    "tokenizers",
+    "transformers",
+    "llguidance",
+    "outlines-core",
+    "jsonschema-rs",
+)
+WEIGHTS = ("model.safetensors", "config.json", "tokenizer.json")
+
+
+def versions() -> dict[str, str]:
+    """Python's version and those of the packages that decide results, where they are installed.
+
+    >>> sorted(versions())[:1]
+    ['diffinity']
+    """
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """The processor, how many cores this process may use, the memory and the operating system.
+
+    >>> machine()["cores"] >= 1
+    True
+    """
+    return {
+        "cpu": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "memory_gb": _memory(),
+        "os": _system(),
+    }
+
+
+def fingerprint(folder: Path) -> dict[str, str]:
+    """The SHA-256 of a model's files: the same weights give the same, wherever they lie.
+
+    >>> fingerprint(Path("no such folder"))
+    {}
+    """
+    from diffinity.models.pretrained import file_sha256
+
+    return {name: file_sha256(folder / name) for name in WEIGHTS if (folder / name).is_file()}
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _memory() -> float | None:
+    """Gigabytes, to one digit."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+    return round(total / 1e9, 1)
+
+
+def _system() -> str:
+    try:
+        name = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        name = ""
+    return f"{name or platform.system()}, {platform.machine()}"

@@ -1,0 +1,54 @@
+"""What the paper itself reports, so that tables can show it beside what was measured here.
+
+Only numbers that we have a source for; what we have none for is left out. They were measured with PLAID 1B on
+another machine, so that they say how the methods compare there, not how ours would fare on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HEADING = "paper (PLAID 1B, other machine)"
+PAPER = "Continuous Diffusion Models Can Obey Formal Syntax (Kim, Berg-Kirkpatrick and D'Antoni, 2026)"
+STATED = "stated in the paper"
+COPIED = "as copied by a public index of results (wizwand.com); not checked against the paper"
+
+
+@dataclass(frozen=True)
+class Published:
+    """One number of the paper's own method.
+
+    >>> NUMBERS[0].shown
+    '93%'
+    """
+
+    suite: str
+    category: str | None  # None: all
+    measure: str
+    shown: str
+    source: str
+
+
+NUMBERS = (
+    Published("natural-language", None, "satisfaction", "93%", STATED),
+    Published("natural-language", "prefix", "satisfaction", "95.7%", COPIED),
+    Published("natural-language", "suffix", "satisfaction", "96.8%", COPIED),
+    Published("natural-language", "appearance", "satisfaction", "92.5%", COPIED),
+    Published("natural-language", "between-n", "satisfaction", "85.5%", COPIED),
+    Published("natural-language", "between", "satisfaction", "93.8%", COPIED),
+    Published("natural-language", None, "overhead", "2.1–2.9 (batch 1)", STATED),
+    Published("json", None, "satisfaction", "68%", STATED),
+    Published("json", None, "overhead", "2.1–2.9 (batch 1)", STATED),
+)
+
+
+def published(suite: str, measure: str, category: str | None = None) -> Published | None:
+    """What the paper reports of its method, or None.
+
+    >>> published("json", "satisfaction").shown, published("json", "perplexity")
+    ('68%', None)
+    """
+    for number in NUMBERS:
+        if (number.suite, number.measure, number.category) == (suite, measure, category):
+            return number
+    return None

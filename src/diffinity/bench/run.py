@@ -1,0 +1,93 @@
+"""The runner: does the jobs whose samples are not there yet and keeps every sample as it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from diffinity.bench.store import RunFolder
+from diffinity.bench.workers import Done, Job, Plan, in_processes, in_this_process, on_ray
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: jobs done of all, those that were there before, and the seconds left as it goes so far."""
+
+    done: int
+    total: int
+    before: int
+    seconds: float
+    last: Job | None = None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """None until a job of this session is done.
+
+        >>> Progress(done=6, total=10, before=4, seconds=3.0).seconds_left
+        6.0
+        """
+        here = self.done - self.before
+        return None if here <= 0 else self.seconds / here * (self.total - self.done)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a session: whether all is there, and the systems that could not run, with the reason."""
+
+    complete: bool
+    unavailable: dict[str, str] = field(default_factory=dict)
+
+
+def execute(
+    folder: RunFolder,
+    plan: Plan,
+    jobs: Sequence[Job],
+    *,
+    workers: int | None = 1,
+    ray: bool = False,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> Outcome:
+    """Do the jobs whose samples are not in the folder yet, then put the folder's lines in order.
+
+    `workers` is the number of processes (of actors, with `ray`: None for all cores); the samples are the same
+    whatever it is. Ctrl-C ends the session with all that was done kept and `complete` False. A system that can't
+    be built is left out.
+    """
+    wanted = _interleaved(jobs)
+    open_jobs = [job for job in wanted if folder.missing(job.system, job.case, job.samples)]
+    before, began = len(wanted) - len(open_jobs), time.monotonic()
+    done, unavailable = before, dict[str, str]()
+    on_progress(Progress(done, len(wanted), before, 0.0))
+    interrupted = False
+    try:
+        with closing(_results(plan, open_jobs, workers, ray)) as results:
+            for result in results:
+                folder.append(result.rows)
+                if result.unavailable is not None:
+                    unavailable[result.job.system] = result.unavailable
+                done += 1
+                on_progress(Progress(done, len(wanted), before, time.monotonic() - began, result.job))
+    except KeyboardInterrupt:
+        interrupted = True
+    systems = list(dict.fromkeys([*folder.info.get("systems", ()), *(job.system for job in jobs)]))
+    folder.put_in_order(systems, [case.id for case in plan.cases])
+    return Outcome(not interrupted, unavailable)
+
+
+def _results(plan: Plan, jobs: Sequence[Job], workers: int | None, ray: bool) -> Generator[Done, None, None]:
+    if not jobs:
+        return
+    if ray:
+        yield from on_ray(plan, jobs, workers)
+    elif workers is None or workers <= 1:
+        yield from in_this_process(plan, jobs)
+    else:
+        yield from in_processes(plan, jobs, min(workers, len(jobs)))
+
+
+def _interleaved(jobs: Sequence[Job]) -> list[Job]:
+    """Case by case, every system in turn: what slows the machine down for a while slows all of them down."""
+    cases = {case: i for i, case in enumerate(dict.fromkeys(job.case for job in jobs))}
+    return sorted(jobs, key=lambda job: cases[job.case])

@@ -1,0 +1,133 @@
+"""Scores of a run's texts, made once and kept in its folder: nats by a language model, fluency by a judge."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from diffinity.bench.judge import Judge
+from diffinity.bench.provenance import fingerprint
+from diffinity.bench.scorers import COMPANION, HUGGING_FACE, Score, Scorer, load_scorer
+from diffinity.bench.store import SCORES, Run, SampleRow, repair
+
+FLUENCY = "fluency.jsonl"
+AT_ONCE = 256
+JUDGED = 50  # samples of each system, if the caller does not say
+
+
+def text_key(text: str) -> str:
+    """The name of a text in the files of scores.
+
+    >>> len(text_key("a text"))
+    32
+    """
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def scorer_id(source: str) -> str:
+    """The name of a scorer with its weights: scores of an earlier version of a model are not those of this one.
+
+    >>> scorer_id("hf:gpt2")
+    'hf:gpt2'
+    """
+    if source.startswith(HUGGING_FACE):
+        return source
+    folder = COMPANION if source == "companion" else Path(source)
+    weights = fingerprint(folder).get("model.safetensors", "none")
+    return f"{'companion' if source == 'companion' else folder.name}:{weights[:12]}"
+
+
+def likelihoods(
+    run: Run, source: str = "companion", *, on_progress: Callable[[int, int], None] = lambda *_: None
+) -> dict[str, Score]:
+    """The score of every text of a run by its `text_key`; those not in its folder yet are made and kept there."""
+    named = scorer_id(source)
+    known = {row["key"]: Score(row["nats"], row["tokens"]) for row in _kept(run.path / SCORES, "scorer", named)}
+    missing = _unknown([row.text for row in run.samples if row.text is not None], known)
+    if missing:
+        add_scores(run.path / SCORES, named, load_scorer(source), missing, known, on_progress)
+    return known
+
+
+def add_scores(
+    path: Path,
+    named: str,
+    scorer: Scorer,
+    texts: Sequence[str],
+    known: dict[str, Score],
+    on_progress: Callable[[int, int], None] = lambda *_: None,
+) -> None:
+    """Score texts into `known` and the file, in portions, so that a kill costs one portion."""
+    repair(path)
+    for first in range(0, len(texts), AT_ONCE):
+        part = texts[first : first + AT_ONCE]
+        # What is no Unicode text is scored as what it would be shown as.
+        scores = scorer.score([text.encode("utf-8", "replace").decode() for text in part])
+        rows = []
+        for text, score in zip(part, scores, strict=True):
+            known[text_key(text)] = score
+            rows.append({"scorer": named, "key": text_key(text), "nats": score.nats, "tokens": score.tokens})
+        _add(path, rows)
+        on_progress(min(first + AT_ONCE, len(texts)), len(texts))
+
+
+def ratings(run: Run) -> dict[str, tuple[str, int]]:
+    """The fluency ratings that a judge gave texts of this run, by `text_key`, each with the judge's name."""
+    return {row["key"]: (row["judge"], row["fluency"]) for row in _kept(run.path / FLUENCY)}
+
+
+def ask_judge(
+    run: Run,
+    judge: Judge,
+    each: int = JUDGED,
+    *,
+    on_progress: Callable[[int, int], None] = lambda *_: None,
+) -> None:
+    """Let a judge rate up to `each` matching samples of every system, spread over its cases; ratings are kept."""
+    known = {row["key"] for row in _kept(run.path / FLUENCY, "judge", judge.endpoint.model)}
+    wanted = [text for system in run.systems for text in to_be_judged(run.samples, system, each)]
+    missing = _unknown(wanted, known)
+    repair(run.path / FLUENCY)
+    for first in range(0, len(missing), AT_ONCE // 8):
+        part = missing[first : first + AT_ONCE // 8]
+        rated = zip(part, judge.ratings(part), strict=True)
+        rows = [
+            {"judge": judge.endpoint.model, "key": text_key(text), "fluency": rating}
+            for text, rating in rated
+            if rating is not None
+        ]
+        _add(run.path / FLUENCY, rows)
+        on_progress(min(first + len(part), len(missing)), len(missing))
+
+
+def to_be_judged(samples: Sequence[SampleRow], system: str, each: int) -> list[str]:
+    """Up to `each` matching texts of a system: the first of every case, then the second, and so on.
+
+    >>> from diffinity.bench.summary import example
+    >>> to_be_judged(example().run.samples, "auto", 3)
+    ['a y0', 'b y0', 'a y1']
+    """
+    valid = [row for row in samples if row.system == system and row.valid and row.text]
+    ordered = sorted(enumerate(valid), key=lambda numbered: (numbered[1].index, numbered[0]))
+    return [str(row.text) for _, row in ordered[:each]]
+
+
+def _unknown(texts: Sequence[str], known: Mapping[str, object] | set[str]) -> list[str]:
+    return [text for text in dict.fromkeys(texts) if text_key(text) not in known]
+
+
+def _add(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _kept(path: Path, field: str = "", value: str = "") -> list[dict[str, Any]]:
+    """The whole lines of a file whose field has a value."""
+    if not path.is_file():
+        return []
+    text = path.read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    return [row for row in rows if not field or row[field] == value]

@@ -1,0 +1,354 @@
+"""A run on disk: `run.json` says how it was made, `samples.jsonl` holds every sample, written as it comes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from diffinity.errors import DiffinityError
+
+RUN = "run.json"
+SAMPLES = "samples.jsonl"
+CASES = "cases.jsonl"
+STUDY = "rows.jsonl"  # of the suites that are not samples of cases
+SCORES = "scores.jsonl"
+FORMAT = 1
+
+Outcome = Literal["sample", "unsupported", "error"]
+
+
+class RunError(DiffinityError):
+    """The folder of a run is missing, damaged, in use, or was made with other settings."""
+
+
+@dataclass(frozen=True)
+class SampleRow:
+    """One sample, or with `outcome` other than "sample" the one line that says why a case has none.
+
+    `seconds` is per sample: the time of the call over the `batch` texts that it gave. `peak_memory` is in bytes,
+    of the process that made the sample.
+
+    >>> SampleRow("c", "ours", 0, "a text", True, 0.5).key
+    ('ours', 'c', 0)
+    """
+
+    case: str
+    system: str
+    index: int
+    text: str | None
+    valid: bool | None
+    seconds: float | None
+    batch: int | None = None
+    peak_memory: int | None = None
+    outcome: Outcome = "sample"
+    reason: str | None = None
+    facts: Mapping[str, Any] | None = None  # of the case's preparation, on its first line
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What makes a line the only one of its kind."""
+        return self.system, self.case, self.index
+
+
+@dataclass(frozen=True)
+class CaseRow:
+    """What a report needs to know of a case, so that it need not build the suite again.
+
+    >>> CaseRow("c", "prefix", "sentence", "old.*").facts
+    {}
+    """
+
+    id: str
+    category: str
+    kind: str
+    source: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class RunFolder:
+    """The files of one run, opened to add to them by one process at a time."""
+
+    def __init__(self, path: Path, info: Mapping[str, Any], rows: Iterable[SampleRow], lock: int | None) -> None:
+        self.path = path
+        self.info: dict[str, Any] = dict(info)
+        self._rows = {row.key: row for row in rows}
+        self._lock = lock
+        self._file = (path / SAMPLES).open("a", encoding="utf-8")
+
+    @classmethod
+    def open(cls, path: Path, suite: str, settings: Mapping[str, Any], *, retry_errors: bool = False) -> RunFolder:
+        """Create the folder of a run, or go on with it if it was made with the same suite and settings.
+
+        `retry_errors` forgets the lines of outcome "error", so that those cases are tried again.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with RunFolder.open(Path(folder) / "run", "json", {"seed": 0}) as run:
+        ...         run.append([SampleRow("c", "ours", 0, "{}", True, 0.1)])
+        ...     len(read_run(Path(folder) / "run").samples)
+        1
+        """
+        path.mkdir(parents=True, exist_ok=True)
+        lock = _lock(path)
+        try:
+            return cls(path, *_prepare(path, suite, settings, retry_errors), lock)
+        except BaseException:
+            _unlock(lock)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        _unlock(self._lock)
+
+    @property
+    def rows(self) -> list[SampleRow]:
+        """Every line so far."""
+        return list(self._rows.values())
+
+    def missing(self, system: str, case: str, samples: int) -> list[int]:
+        """Which samples of a case are not there yet; none if a line says why there can be none."""
+        there = self._rows
+        if (system, case, -1) in there:
+            return []
+        return [i for i in range(samples) if (system, case, i) not in there]
+
+    def append(self, rows: Iterable[SampleRow]) -> None:
+        """Write the rows that are not there yet; after this returns, a kill does not lose them."""
+        for row in rows:
+            if row.key not in self._rows:
+                self._rows[row.key] = row
+                self._file.write(_line(dataclasses.asdict(row)))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def append_study(self, row: Mapping[str, Any]) -> None:
+        """Add one line to the rows of a study; what is not a number becomes null."""
+        finite = {name: None if value != value else value for name, value in row.items()}
+        with (self.path / STUDY).open("a", encoding="utf-8") as file:
+            file.write(_line(finite))
+
+    def study(self) -> list[dict[str, Any]]:
+        """The rows of a study so far."""
+        return list(_read_lines(self.path / STUDY))
+
+    def update(self, **fields: Any) -> None:
+        """Change what run.json says."""
+        self.info.update(fields)
+        _write_json(self.path / RUN, self.info)
+
+    def write_cases(self, cases: Sequence[CaseRow]) -> None:
+        """Say what the cases are."""
+        _write_lines(self.path / CASES, (dataclasses.asdict(case) for case in cases))
+
+    def cases(self) -> list[CaseRow]:
+        """The cases of the run, once it is known which they are."""
+        return [CaseRow(**line) for line in _read_lines(self.path / CASES)]
+
+    def put_in_order(self, systems: Sequence[str], cases: Sequence[str]) -> None:
+        """Sort the lines by system, case and index: the same file whichever worker was done first."""
+        place = {name: i for i, name in enumerate(systems)}, {name: i for i, name in enumerate(cases)}
+
+        def rank(row: SampleRow) -> tuple[int, str, int, str, int]:
+            system, case = place[0].get(row.system, len(place[0])), place[1].get(row.case, len(place[1]))
+            return system, row.system, case, row.case, row.index
+
+        ordered = sorted(self._rows.values(), key=rank)
+        self._rows = {row.key: row for row in ordered}
+        self._file.close()
+        _write_lines(self.path / SAMPLES, (dataclasses.asdict(row) for row in ordered))
+        self._file = (self.path / SAMPLES).open("a", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as a report reads it.
+
+    >>> Run(Path("run"), {"suite": "json"}, {}, ()).suite
+    'json'
+    """
+
+    path: Path
+    info: Mapping[str, Any]
+    cases: Mapping[str, CaseRow]
+    samples: tuple[SampleRow, ...]
+    study: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def suite(self) -> str:
+        """The name of its suite."""
+        return str(self.info["suite"])
+
+    @property
+    def systems(self) -> list[str]:
+        """The systems with at least one line, in the order in which they were asked for."""
+        there = dict.fromkeys(row.system for row in self.samples)
+        asked = [name for name in self.info.get("systems", ()) if name in there]
+        return asked + [name for name in there if name not in asked]
+
+
+def read_run(path: Path) -> Run:
+    """Read a run, finished or not; a last line that was cut off is left out.
+
+    >>> read_run(Path("no/such/run"))
+    Traceback (most recent call last):
+    diffinity.bench.store.RunError: no/such/run is not the folder of a run: it has no run.json
+    """
+    info = _read_info(path)
+    cases = {}
+    for line in _read_lines(path / CASES):
+        cases[line["id"]] = CaseRow(**line)
+    samples = list(read_samples(path / SAMPLES))
+    for row in samples:  # of a folder whose list of cases was lost
+        cases.setdefault(row.case, CaseRow(row.case, "?", "?", ""))
+    return Run(path, info, cases, tuple(samples), tuple(_read_lines(path / STUDY)))
+
+
+def read_samples(path: Path) -> Iterator[SampleRow]:
+    """The lines of a samples.jsonl."""
+    known = {one.name for one in dataclasses.fields(SampleRow)}
+    for number, line in enumerate(_read_lines(path), start=1):
+        if not {"case", "system", "index"} <= line.keys() <= known:
+            raise RunError(f"{path.name}, line {number}: not a sample of this version's format")
+        yield SampleRow(**line)
+
+
+def repair(path: Path) -> bool:
+    """Cut off a last line that a kill left unfinished; whether there was one.
+
+    >>> repair(Path("no/such/file"))
+    False
+    """
+    if not path.exists():
+        return False
+    data = path.read_bytes()
+    end = data.rfind(b"\n") + 1
+    if end == len(data):
+        return False
+    with path.open("r+b") as file:
+        file.truncate(end)
+    return True
+
+
+def _prepare(
+    path: Path, suite: str, settings: Mapping[str, Any], retry_errors: bool
+) -> tuple[dict[str, Any], list[SampleRow]]:
+    info = {"format": FORMAT, "suite": suite, "settings": dict(settings), "systems": [], "sessions": []}
+    if (path / RUN).exists() and not _has_lines(path):  # it failed before its first result: nothing to mix with
+        (path / CASES).unlink(missing_ok=True)
+        _write_json(path / RUN, info)
+    elif (path / RUN).exists():
+        known = _read_info(path)
+        _check_same(path, known, info)
+        info = known
+    elif any(path.iterdir()):
+        raise RunError(f"{path} has files but no {RUN}: name an empty folder, or that of an earlier run")
+    else:
+        _write_json(path / RUN, info)
+    repair(path / SAMPLES)
+    repair(path / STUDY)
+    rows = list(read_samples(path / SAMPLES))
+    if retry_errors:
+        rows = [row for row in rows if row.outcome != "error"]
+        _write_lines(path / SAMPLES, (dataclasses.asdict(row) for row in rows))
+    return info, rows
+
+
+def _has_lines(path: Path) -> bool:
+    files = [path / SAMPLES, path / STUDY]
+    return any(file.is_file() and file.stat().st_size for file in files)
+
+
+def _read_info(path: Path) -> dict[str, Any]:
+    file = path / RUN
+    if not file.is_file():
+        raise RunError(f"{path} is not the folder of a run: it has no {RUN}")
+    try:
+        info = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RunError(f"{file} is not valid JSON: {error}") from None
+    if not isinstance(info, dict) or info.get("format") != FORMAT or "suite" not in info:
+        raise RunError(f"{file} is not a run of format {FORMAT}, which this version reads")
+    return info
+
+
+def _check_same(path: Path, known: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    if known["suite"] != asked["suite"]:
+        raise RunError(f"{path} is a run of the suite {known['suite']}, not {asked['suite']}: name another folder")
+    before, now = known["settings"], asked["settings"]
+    changed = [
+        f"{name} was {json.dumps(before.get(name))} and is now {json.dumps(now.get(name))}"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name)
+    ]
+    if changed:
+        raise RunError(
+            f"{path} was made with other settings, and samples of both would mix: {'; '.join(changed)}. "
+            "Name another folder, or go on with the settings it has"
+        )
+
+
+def _lock(path: Path) -> int | None:
+    """Hold a folder for this process; what `_unlock` takes."""
+    try:
+        import fcntl
+    except ImportError:  # not on this system: two writers are then the user's to avoid
+        return None
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise RunError(f"another process is writing to the run {path}: wait for it, or stop it") from None
+    return descriptor
+
+
+def _unlock(lock: int | None) -> None:
+    if lock is not None:
+        os.close(lock)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    # A text may hold a lone surrogate, which UTF-8 can't: escaped as ASCII it survives.
+    return json.dumps(row, ensure_ascii=True) + "\n"
+
+
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    if not path.is_file():
+        return
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith("\n"):  # being written, or cut off
+                return
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise RunError(f"{path}, line {number} is damaged: {error}") from None
+
+
+def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    _replace(path, "".join(_line(row) for row in rows))
+
+
+def _write_json(path: Path, value: object) -> None:
+    _replace(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file so that a kill leaves the old one or the new one."""
+    fresh = path.with_name(path.name + ".new")
+    with fresh.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)

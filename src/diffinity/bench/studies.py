@@ -1,0 +1,247 @@
+"""The suites that are studies of their own: they yield rows of numbers instead of samples of cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from diffinity.baselines.registry import Models, build
+from diffinity.bench import plots
+from diffinity.bench.layout import Table
+from diffinity.bench.measures import Interval
+from diffinity.bench.plots import Plot
+from diffinity.bench.store import RunFolder
+from diffinity.bench.tables import study_table
+
+CLUB_SAMPLES, CLUB_QUICK_SAMPLES = 200, 20  # of a system of the registry
+
+Row = Mapping[str, Any]
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class StudySettings:
+    """What a study may be told; None for its own choice.
+
+    `systems` are names of the registry for a study that can be made with networks instead of its exact model.
+
+    >>> StudySettings(quick=True).seed
+    0
+    """
+
+    quick: bool = False
+    seed: int = 0
+    samples: int | None = None
+    steps: int | None = None
+    length: int | None = None
+    systems: tuple[str, ...] = ()
+    models: Models = field(default_factory=Models)
+
+    def over(self, study: Any) -> Any:
+        """A study's dataclass with these in place of its own."""
+        given = {"seed": self.seed, "samples": self.samples, "steps": self.steps, "length": self.length}
+        return replace(study, **{name: value for name, value in given.items() if value is not None})
+
+
+@dataclass(frozen=True)
+class StudySuite:
+    """A study: the parts that it can do apart, its rows, and how they are shown."""
+
+    name: str
+    about: str
+    parts: Callable[[StudySettings], Sequence[str]]
+    rows: Callable[[StudySettings, Sequence[str], Tell], Iterator[Row]]
+    part_of: Callable[[Row], str]
+    tables: Callable[[Sequence[Row]], Iterator[Table]]
+    plots: Callable[[Sequence[Row]], Iterator[Plot]]
+    takes_systems: bool = False
+
+
+def run_study(folder: RunFolder, study: StudySuite, settings: StudySettings, tell: Tell = lambda _: None) -> bool:
+    """Do the parts of a study that are not finished, each row kept as it comes; whether all is there.
+
+    A part that was cut off is done again; its rows that are there stay as they are.
+    """
+    finished = list(folder.info.get("finished", []))
+    left = [part for part in study.parts(settings) if part not in finished]
+    there = {_identity(row) for row in folder.study()}
+    current: str | None = None
+    try:
+        for row in study.rows(settings, left, tell) if left else ():
+            part = study.part_of(row)
+            if current is not None and part != current:
+                finished.append(current)
+                folder.update(finished=finished)
+            current = part
+            if _identity(row) not in there:
+                there.add(_identity(row))
+                folder.append_study(row)
+    except KeyboardInterrupt:
+        return False
+    folder.update(finished=list(study.parts(settings)))
+    return True
+
+
+def _identity(row: Row) -> tuple[tuple[str, str], ...]:
+    """What a row is about: its words and its settings, not what was measured."""
+    about = ("constraint", "regex", "system", "method", "scale", "K")
+    return tuple((name, str(row[name])) for name in about if name in row)
+
+
+# ---- fidelity
+
+
+def _fidelity_study(settings: StudySettings) -> Any:
+    from diffinity.bench import fidelity
+
+    return settings.over(fidelity.QUICK if settings.quick else fidelity.Study())
+
+
+def _fidelity_rows(settings: StudySettings, parts: Sequence[str], tell: Tell) -> Iterator[Row]:
+    from diffinity.bench import fidelity
+
+    yield from fidelity.measure(replace(_fidelity_study(settings), constraints=tuple(parts)), progress=tell)
+
+
+def _fidelity_tables(rows: Sequence[Row]) -> Iterator[Table]:
+    columns = ("method", "scale", "K", "constraint", "p_language", "n", "tv", "tv_floor", "seconds")
+    ordered = sorted(rows, key=lambda row: (str(row.get("method")), row.get("scale") or 0, row.get("K") or 0))
+    means: dict[tuple[Any, ...], list[Row]] = {}
+    for row in ordered:
+        means.setdefault((row.get("method"), row.get("scale"), row.get("K")), []).append(row)
+    shown = [
+        {
+            "method": method,
+            "scale": scale,
+            "K": k,
+            "constraints": len(group),
+            "tv": _mean(group, "tv"),
+            "tv_floor": _mean(group, "tv_floor"),
+        }
+        for (method, scale, k), group in means.items()
+    ]
+    note = (
+        "tv: the total-variation distance between samples and the model's true p(text | L), 0 for the same and 1 "
+        "for nothing in common; tv_floor: what as many exact draws would show. K: particles."
+    )
+    mean = study_table("Mean over constraints", shown, ("method", "scale", "K", "constraints", "tv", "tv_floor"))
+    yield replace(mean, notes=(note,))
+    yield study_table("Distance from the true conditional distribution", ordered, columns)
+
+
+def _fidelity_plots(rows: Sequence[Row]) -> Iterator[Plot]:
+    guided = [row for row in rows if row.get("K") is None]
+    particles = [row for row in rows if row.get("K") is not None]
+    distance = "total-variation distance, mean over constraints"
+    made = (
+        plots.study_lines(
+            "fidelity-scale",
+            "Distance from the true conditional against the guidance scale.",
+            guided,
+            "scale",
+            "tv",
+            "method",
+            labels=("guidance scale γ", distance),
+        ),
+        plots.study_lines(
+            "fidelity-particles",
+            "Distance from the true conditional against the number of particles.",
+            particles,
+            "K",
+            "tv",
+            "method",
+            labels=("particles", distance),
+            log=True,
+        ),
+    )
+    yield from (plot for plot in made if plot is not None)
+
+
+# ---- fight club
+
+
+def _club_rows(settings: StudySettings, parts: Sequence[str], tell: Tell) -> Iterator[Row]:
+    """Of the exact model; with systems, of those, beside the diffusion model's estimated share."""
+    from diffinity.bench import fight_club
+
+    if not settings.systems:
+        study = settings.over(fight_club.QUICK if settings.quick else fight_club.Study())
+        rows: Iterator[Row] = fight_club.measure(study, progress=tell)
+    else:
+        model = settings.models.load("diffusion")
+        steps = settings.steps or model.sampling_defaults.num_inference_steps
+        rows = fight_club.measure_systems(
+            [build(name, settings.models, {"steps": steps}) for name in settings.systems],
+            settings.samples or (CLUB_QUICK_SAMPLES if settings.quick else CLUB_SAMPLES),
+            settings.length or model.sampling_defaults.length,
+            settings.seed,
+            truth=model,
+            steps=steps,
+            progress=tell,
+        )
+    yield from (row for row in rows if row["regex"] in parts)
+
+
+def _club_parts(_: StudySettings) -> list[str]:
+    from diffinity.bench import fight_club
+
+    return list(fight_club.REGEXES)
+
+
+def _club_tables(rows: Sequence[Row]) -> Iterator[Table]:
+    columns = ("regex", "system", "n", "satisfied", "started", "share_the", "error", "true_share", "true_error")
+    there = [name for name in columns if any(row.get(name) is not None for row in rows)]
+    note = (
+        "share_the: of the texts that start with `The` or `It`, the share that start with `The`, with its "
+        "standard error; true_share: that of the model given the regex."
+    )
+    yield replace(study_table("Sentences that start with The against It", rows, there), notes=(note,))
+
+
+def _club_plots(rows: Sequence[Row]) -> Iterator[Plot]:
+    for i, regex in enumerate(dict.fromkeys(str(row["regex"]) for row in rows)):
+        group = [row for row in rows if row["regex"] == regex and row.get("share_the") is not None]
+        if not group:
+            continue
+        shares = {
+            str(row["system"]): Interval(
+                row["share_the"], row["share_the"] - row["error"], row["share_the"] + row["error"]
+            )
+            for row in group
+        }
+        truth = group[0].get("true_share")
+        caption = (
+            f"Share of sentences that start with The, regex “{regex}”; dashed: the model's own, given the regex."
+        )
+        made = plots.bars("fight-club", str(i + 1), caption, "share that start with The, %", shares, 100.0, truth)
+        if made is not None:
+            yield made
+
+
+def _mean(rows: Sequence[Row], name: str) -> float | None:
+    found = [row[name] for row in rows if row.get(name) is not None]
+    return sum(found) / len(found) if found else None
+
+
+STUDIES: dict[str, StudySuite] = {
+    "fidelity": StudySuite(
+        "fidelity",
+        "how far guided samples are from the exact conditional distribution of a Markov model",
+        lambda settings: _fidelity_study(settings).constraints,
+        _fidelity_rows,
+        lambda row: str(row["constraint"]),
+        _fidelity_tables,
+        _fidelity_plots,
+    ),
+    "fight-club": StudySuite(
+        "fight-club",
+        "whether sentences that may start with The or It do so in the model's own proportion",
+        _club_parts,
+        _club_rows,
+        lambda row: str(row["regex"]),
+        _club_tables,
+        _club_plots,
+        takes_systems=True,
+    ),
+}

@@ -1,0 +1,248 @@
+"""The numbers of a run: every measure of every system, over all cases and for each category, with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from diffinity.baselines.registry import REGISTRY, split
+from diffinity.bench.measures import Interval, bootstrap, distinct_n, pass_at_k, self_bleu
+from diffinity.bench.scorers import Score
+from diffinity.bench.scoring import text_key
+from diffinity.bench.store import CaseRow, Run, SampleRow
+
+NOTHING = Interval(math.nan, math.nan, math.nan)
+PASS = 10
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is known of one system on some cases; NaN and None where it was not measured.
+
+    Cases that a system can't express are not among `cases`; those on which it failed are, with no valid sample.
+
+    >>> summarise(example(), "auto").samples
+    4
+    """
+
+    system: str
+    category: str | None  # None: all
+    cases: int
+    unsupported: int
+    errors: int
+    samples: int
+    satisfaction: Interval
+    pass_k: Interval
+    k: int
+    perplexity: Interval  # of samples that match
+    perplexity_all: Interval
+    seconds: Interval  # per sample
+    overhead: Interval  # time over that of the same model without a constraint, on the same cases
+    distinct_2: float  # within a case, of samples that match
+    self_bleu: float
+    peak_memory: int | None
+    fluency: float | None
+    rated: int
+    auc: float | None
+
+
+@dataclass(frozen=True)
+class Results:
+    """A run with the scores of its texts.
+
+    >>> example().categories
+    ['prefix', 'length']
+    """
+
+    run: Run
+    scores: Mapping[str, Score]
+    ratings: Mapping[str, tuple[str, int]]
+    scorer: str | None = None
+
+    @property
+    def wanted(self) -> int:
+        """How many samples a case should have."""
+        settings = self.run.info.get("settings", {})
+        return int(settings.get("samples", 0)) or max((row.index + 1 for row in self.run.samples), default=0)
+
+    @property
+    def scores_its_own(self) -> bool:
+        """Whether perplexity is measured by the model that the autoregressive systems use."""
+        weights = self.run.info.get("models", {}).get("autoregressive", {}).get("model.safetensors", "")
+        return bool(weights) and self.scorer is not None and self.scorer.endswith(f":{weights[:12]}")
+
+    @property
+    def categories(self) -> list[str]:
+        """In the order of the cases."""
+        return list(dict.fromkeys(case.category for case in self.run.cases.values()))
+
+    def rows(self, system: str) -> dict[str, list[SampleRow]]:
+        """The lines of a system by case."""
+        return self._by_system.get(system, {})
+
+    @cached_property
+    def _by_system(self) -> dict[str, dict[str, list[SampleRow]]]:
+        found: dict[str, dict[str, list[SampleRow]]] = {}
+        for row in self.run.samples:
+            found.setdefault(row.system, {}).setdefault(row.case, []).append(row)
+        return found
+
+    def log_perplexity(self, row: SampleRow) -> float | None:
+        """Nats a token of a sample's text; None if it was not scored."""
+        score = self.scores.get(text_key(row.text)) if row.text is not None else None
+        return None if score is None else score.nats / score.tokens
+
+    def fluency(self, row: SampleRow) -> int | None:
+        """The judge's rating of a sample's text, if there is one."""
+        found = self.ratings.get(text_key(row.text)) if row.text is not None else None
+        return None if found is None else found[1]
+
+
+def example() -> Results:
+    """A run that exists in memory only: two systems on two cases, for the examples in this folder.
+
+    >>> example().run.systems
+    ['unconstrained', 'auto']
+    """
+    cases = [CaseRow("s/prefix/a", "prefix", "sentence", "a+"), CaseRow("s/length/b", "length", "sentence", "b+")]
+    known = {"unconstrained": ("nn", 1.0), "auto": ("yy", 1.5)}
+    rows = [
+        SampleRow(case.id, system, i, f"{case.id[-1]} {flag}{i}", flag == "y", seconds, 2)
+        for system, (flags, seconds) in known.items()
+        for case in cases
+        for i, flag in enumerate(flags)
+    ]
+    info = {"suite": "natural-language", "settings": {"samples": 2, "seed": 0}}
+    run = Run(Path("example"), info, {case.id: case for case in cases}, tuple(rows))
+    return Results(run, {text_key(str(row.text)): Score(4.0, 2) for row in rows}, {}, "a scorer")
+
+
+def summarise(results: Results, system: str, category: str | None = None) -> Summary:
+    """The measures of one system over the cases of a category, or over all.
+
+    >>> found = summarise(example(), "auto")
+    >>> found.satisfaction.estimate, found.overhead.estimate
+    (1.0, 1.5)
+    """
+    rows = {
+        case: lines
+        for case, lines in results.rows(system).items()
+        if category is None or results.run.cases[case].category == category
+    }
+    supported = {case: lines for case, lines in rows.items() if lines[0].outcome != "unsupported"}
+    valid = [_flags(lines, results.wanted) for lines in supported.values()]
+    there = [row for lines in supported.values() for row in lines if row.outcome == "sample"]
+    k = min([PASS, results.wanted, *(len(flags) for flags in valid)])
+    rated = [rating for row in there if row.valid and (rating := results.fluency(row)) is not None]
+    memory = [row.peak_memory for row in there if row.peak_memory is not None]
+    aucs = [row.facts["auc"] for row in there if row.facts and "auc" in row.facts]
+    compared = supported.values() if category is None else ()  # diversity is shown of all cases only
+    within = [[str(row.text) for row in lines if row.valid] for lines in compared]
+    return Summary(
+        system=system,
+        category=category,
+        cases=len(supported),
+        unsupported=len(rows) - len(supported),
+        errors=sum(lines[0].outcome == "error" for lines in supported.values()),
+        samples=len(there),
+        satisfaction=_bootstrap([sum(flags) / len(flags) for flags in valid]),
+        pass_k=_bootstrap([pass_at_k(len(flags), sum(flags), k) for flags in valid]) if k else NOTHING,
+        k=k,
+        perplexity=perplexity_of(results, supported.values(), lambda row: bool(row.valid)),
+        perplexity_all=perplexity_of(results, supported.values(), lambda _: True),
+        seconds=_bootstrap(list(_case_seconds(supported).values())),
+        overhead=_overhead(results, system, supported),
+        distinct_2=_mean([distinct_n(texts, 2) for texts in within if texts]),
+        self_bleu=_mean([self_bleu(texts) for texts in within if len(texts) > 1]),
+        peak_memory=max(memory, default=None),
+        fluency=sum(rated) / len(rated) if rated else None,
+        rated=len(rated),
+        auc=sum(aucs) / len(aucs) if aucs else None,
+    )
+
+
+def perplexity_of(
+    results: Results, cases: Iterable[Sequence[SampleRow]], which: Callable[[SampleRow], bool]
+) -> Interval:
+    """The geometric mean perplexity of the samples that `which` takes, each sample counting the same.
+
+    >>> rows = example().rows("auto").values()
+    >>> round(perplexity_of(example(), rows, lambda row: bool(row.valid)).estimate, 3)
+    7.389
+    """
+    totals, counts = [], []
+    for lines in cases:
+        scored = [results.log_perplexity(row) for row in lines if row.outcome == "sample" and which(row)]
+        found = [score for score in scored if score is not None]
+        totals.append(sum(found))
+        counts.append(len(found))
+    if not sum(counts):
+        return NOTHING
+    return bootstrap(totals, counts, transform=np.exp, resamples=RESAMPLES)
+
+
+def reference_of(system: str) -> str | None:
+    """The same model without a constraint, with the same options as far as it takes them.
+
+    >>> reference_of("paper@batch=4"), reference_of("dingo"), reference_of("unknown")
+    ('unconstrained@batch=4', 'masked-unconstrained', None)
+    """
+    base, options = split(system)
+    if base not in REGISTRY or REGISTRY[base].reference is None:
+        return None
+    kept = {name: value for name, value in options.items() if name in ("batch", "steps")}
+    written = ",".join(f"{name}={value}" for name, value in kept.items())
+    return f"{REGISTRY[base].reference}{'@' if written else ''}{written}"
+
+
+def _overhead(results: Results, system: str, cases: Mapping[str, list[SampleRow]]) -> Interval:
+    """Time over the reference's time on the cases that both did; at the same batch size only."""
+    reference = reference_of(system)
+    if reference is None:
+        return NOTHING
+    ours, plain = _case_seconds(cases), _case_seconds(results.rows(reference))
+    both = [case for case in ours if case in plain]
+    if not both:
+        return NOTHING
+    return bootstrap([ours[case] for case in both], [plain[case] for case in both], resamples=RESAMPLES)
+
+
+def _case_seconds(cases: Mapping[str, list[SampleRow]]) -> dict[str, float]:
+    """Seconds per sample of each case: the median of its calls."""
+    found = {}
+    for case, lines in cases.items():
+        times = [row.seconds for row in lines if row.seconds is not None]
+        if times:
+            found[case] = float(np.median(times))
+    return found
+
+
+def _flags(lines: Sequence[SampleRow], wanted: int) -> list[bool]:
+    """Which samples are valid; a case that failed has as many invalid ones as were asked for."""
+    if lines[0].outcome == "error":
+        return [False] * max(1, wanted)
+    return [bool(row.valid) for row in lines]
+
+
+def _bootstrap(values: Sequence[float]) -> Interval:
+    return bootstrap(values, resamples=RESAMPLES) if values else NOTHING
+
+
+def _mean(values: Sequence[float]) -> float:
+    finite = [value for value in values if math.isfinite(value)]
+    return sum(finite) / len(finite) if finite else math.nan
+
+
+def case_label(case: CaseRow) -> str:
+    """A case in a few words: its id without the suite.
+
+    >>> case_label(CaseRow("json/Github_easy/box", "Github_easy", "json", "{}"))
+    'Github_easy/box'
+    """
+    return case.id.partition("/")[2] or case.id

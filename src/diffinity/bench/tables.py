@@ -1,0 +1,341 @@
+"""The tables of a report, laid out as the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from diffinity.baselines.registry import REGISTRY, split
+from diffinity.bench.layout import DASH, NOT_MEASURED, Table, number, percent, ratio
+from diffinity.bench.measures import Interval
+from diffinity.bench.published import COPIED, HEADING, published
+from diffinity.bench.summary import Results, Summary, perplexity_of, reference_of, summarise
+
+# ---- the two main suites
+
+
+def main_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
+    """Every system: satisfaction, pass@k, perplexity, time, overhead, with the paper's own numbers in columns.
+
+    >>> from diffinity.bench.summary import example
+    >>> main_table(example(), summaries_of(example())).rows[1][:3]
+    ('auto', '2', '100.0% [100.0, 100.0]')
+    """
+    suite = results.run.suite
+    k = max((one.k for one in summaries.values()), default=10)
+    known = {measure: published(suite, measure) for measure in ("satisfaction", "overhead")}
+    columns: dict[str, list[str]] = {"system": list(summaries)}
+
+    def add(heading: str, shown: Callable[[Summary], str]) -> None:
+        columns[heading] = [shown(one) for one in summaries.values()]
+
+    def add_published(heading: str, measure: str) -> None:
+        there = known[measure]
+        if there is not None and "paper" in summaries:
+            add(f"{heading}: {HEADING}", lambda one: there.shown if one.system == "paper" else "")
+
+    def times_plain(one: Summary) -> str:
+        plain = summaries.get(reference_of(one.system) or "")
+        return DASH if plain is None else number(ratio(one.perplexity, plain.perplexity_all), 2)
+
+    add(
+        "constraints",
+        lambda one: f"{one.cases}" + (f" of {one.cases + one.unsupported}" if one.unsupported else ""),
+    )
+    add("satisfied", lambda one: percent(one.satisfaction))
+    add_published("satisfied", "satisfaction")
+    add(f"pass@{k}", lambda one: percent(one.pass_k))
+    add("perplexity of matching", lambda one: number(one.perplexity) if results.scorer else NOT_MEASURED)
+    if results.scorer:
+        add("× unconstrained", times_plain)
+    add("seconds a sample", lambda one: number(one.seconds, 3))
+    add("overhead", lambda one: number(one.overhead, 2))
+    add_published("overhead", "overhead")
+    rows = zip(*columns.values(), strict=True)
+    notes = [
+        "Satisfaction is checked by `re.fullmatch` or `jsonschema-rs`, never by our automaton; each constraint "
+        "counts the same, and one on which a system fails counts as not satisfied. Constraints that a system "
+        "can't express are left out of its row. Brackets: 95% bootstrap intervals over constraints.",
+        "Perplexity is the geometric mean over matching samples"
+        + (f" under {results.scorer}" if results.scorer else "")
+        + "; × unconstrained is over that of all samples of the same model without a constraint. Overhead is time "
+        "over that model's time, on the same constraints and in the same run; seconds are those of one call for "
+        "all samples of a constraint, over their number.",
+    ]
+    if results.scores_its_own:
+        notes.append(
+            "The autoregressive systems are measured by the very model that they draw from, which flatters their "
+            "perplexity."
+        )
+    return Table("Systems", tuple(columns), tuple(rows), tuple(notes))
+
+
+def category_table(
+    results: Results, summaries: Mapping[str, Summary], by: Mapping[str, Mapping[str, Summary]]
+) -> Table:
+    """Satisfaction per category and overall, the paper's own in the first row.
+
+    >>> from diffinity.bench.summary import example
+    >>> category_table(example(), summaries_of(example()), by_category(example())).columns
+    ('system', 'all', 'prefix', 'length')
+    """
+    categories = results.categories
+    suite = results.run.suite
+    known = [published(suite, "satisfaction", category) for category in [None, *categories]]
+    rows = [
+        (name, percent(one.satisfaction), *(percent(by[name][category].satisfaction) for category in categories))
+        for name, one in summaries.items()
+    ]
+    notes = []
+    if any(known):
+        rows.insert(0, (f"{HEADING}: the paper's method", *(one.shown if one else "" for one in known)))
+        if any(one and one.source == COPIED for one in known):
+            notes.append(f"The paper's numbers per category are given {COPIED}.")
+    return Table("Satisfaction by category", ("system", "all", *categories), tuple(rows), tuple(notes))
+
+
+def texts_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
+    """Quality and cost besides: diversity, fluency, memory, failures.
+
+    >>> from diffinity.bench.summary import example
+    >>> texts_table(example(), summaries_of(example())).rows[0][4]
+    'not measured'
+    """
+    judges = sorted({judge for judge, _ in results.ratings.values()})
+    rows = [
+        (
+            name,
+            number(one.perplexity_all) if results.scorer else NOT_MEASURED,
+            number(one.distinct_2, 2),
+            number(one.self_bleu, 2),
+            NOT_MEASURED if one.fluency is None else f"{one.fluency:.2f} of 5 ({one.rated} rated)",
+            DASH if one.peak_memory is None else f"{one.peak_memory / 1e6:,.0f} MB",
+            str(one.unsupported),
+            str(one.errors),
+            number(one.auc, 3),
+        )
+        for name, one in summaries.items()
+    ]
+    columns = (
+        "system",
+        "perplexity of all",
+        "distinct-2",
+        "self-BLEU",
+        "fluency",
+        "peak memory",
+        "not expressible",
+        "failed",
+        "classifier AUC",
+    )
+    note = (
+        "distinct-2 and self-BLEU are of the matching samples of one constraint, averaged over constraints; peak "
+        "memory is of the process, with all systems of the run loaded. "
+        + (
+            f"Fluency by {', '.join(judges)}."
+            if judges
+            else "Fluency: no judge was named, so it was not measured."
+        )
+    )
+    return Table("Texts, memory and failures", columns, tuple(rows), (note,))
+
+
+def aims_table(results: Results, summaries: Mapping[str, Summary]) -> Table | None:
+    """What our systems aim at, and what was measured; None where none of them ran.
+
+    >>> from diffinity.bench.summary import example
+    >>> aims_table(example(), summaries_of(example())).rows[0]
+    ('auto', 'satisfied 100%', '100.0% [100.0, 100.0]', 'reached')
+    """
+    argmax_aim = {"natural-language": 0.99, "json": 0.95}.get(results.run.suite)
+    exact, argmax = summaries.get("auto"), summaries.get("auto-argmax")
+    rows: list[tuple[str, ...]] = []
+
+    def add(system: str, what: str, reached: bool, found: str) -> None:
+        rows.append((system, what, found, "reached" if reached else "not reached"))
+
+    if exact is not None:
+        add("auto", "satisfied 100%", exact.satisfaction.estimate == 1.0, percent(exact.satisfaction))
+        add("auto", f"pass@{exact.k} 100%", exact.pass_k.estimate == 1.0, percent(exact.pass_k))
+    if argmax is not None and argmax_aim is not None:
+        reached = argmax.satisfaction.estimate >= argmax_aim
+        add("auto-argmax", f"satisfied at least {argmax_aim:.0%}", reached, percent(argmax.satisfaction))
+    plain = summaries.get(reference_of("auto") or "")
+    if exact is not None and plain is not None and results.scorer is not None:
+        times = ratio(exact.perplexity, plain.perplexity_all)
+        add("auto", "perplexity at most 1.1 times the unconstrained model's", times <= 1.1, number(times, 2))
+    if exact is not None and results.scorer is not None:
+        better = [other.system for other in _not_ours(summaries) if _at_least_as_good(other, exact)]
+        aim = "no baseline is as good on satisfaction and perplexity together"
+        add("auto", aim, not better, ", ".join(better) or "none is")
+    columns = ("system", "aim", "measured", "verdict")
+    return Table("What ours aims at", columns, tuple(rows), worded=(1, 2, 3)) if rows else None
+
+
+def _not_ours(summaries: Mapping[str, Summary]) -> list[Summary]:
+    return [
+        one
+        for name, one in summaries.items()
+        if split(name)[0] in REGISTRY and REGISTRY[split(name)[0]].group == "baselines"
+    ]
+
+
+def _at_least_as_good(one: Summary, than: Summary) -> bool:
+    """On all constraints: a system that leaves some out has no say."""
+    return (
+        not one.unsupported
+        and one.satisfaction.estimate >= than.satisfaction.estimate
+        and one.perplexity.estimate <= than.perplexity.estimate
+    )
+
+
+# ---- suites with one option
+
+
+def option_table(results: Results, summaries: Mapping[str, Summary], option: str, heading: str) -> Table:
+    """One row for every system and value of an option.
+
+    >>> from diffinity.bench.summary import example
+    >>> len(option_table(example(), summaries_of(example()), "scale", "γ").rows)
+    2
+    """
+    rows = []
+    plain = [(name, DASH, one) for name, one in summaries.items() if option not in split(name)[1]]
+    for base, value, one in [*by_option(summaries, option), *plain]:
+        rows.append(
+            (
+                base,
+                str(value),
+                percent(one.satisfaction),
+                number(one.perplexity) if results.scorer else NOT_MEASURED,
+                number(one.perplexity_all) if results.scorer else NOT_MEASURED,
+                number(one.seconds, 3),
+                number(one.overhead, 2),
+            )
+        )
+    columns = (
+        "system",
+        heading,
+        "satisfied",
+        "perplexity of matching",
+        "perplexity of all",
+        "seconds a sample",
+        "overhead",
+    )
+    return Table(f"By {heading}", columns, tuple(rows))
+
+
+def by_option(summaries: Mapping[str, Summary], option: str) -> Iterator[tuple[str, Any, Summary]]:
+    """The summaries with the value of an option in their names, system by system.
+
+    >>> from diffinity.bench.summary import example
+    >>> list(by_option(summaries_of(example()), "scale"))
+    []
+    """
+    for name, one in summaries.items():
+        base, options = split(name)
+        if option in options:
+            yield base, options[option], one
+
+
+def matching(results: Results, systems: Sequence[str]) -> dict[str, dict[str, Interval]]:
+    """The perplexity of each system's samples that match, and of those that do not.
+
+    >>> from diffinity.bench.summary import example
+    >>> round(matching(example(), ["auto"])["matching"]["auto"].estimate, 3)
+    7.389
+    """
+    cases = {name: list(results.rows(name).values()) for name in systems}
+    return {
+        "matching": {name: perplexity_of(results, cases[name], lambda row: row.valid is True) for name in systems},
+        "not matching": {
+            name: perplexity_of(results, cases[name], lambda row: row.valid is False) for name in systems
+        },
+    }
+
+
+def match_table(results: Results, systems: Sequence[str]) -> Table:
+    """Perplexity of samples that match against those that do not.
+
+    >>> from diffinity.bench.summary import example
+    >>> match_table(example(), ["auto"]).rows[0][1::2]
+    ('4', '0', '—')
+    """
+    found = matching(results, systems)
+    rows = []
+    for name in systems:
+        groups = [found["matching"][name], found["not matching"][name]]
+        flags = [row.valid for lines in results.rows(name).values() for row in lines]
+        shown = [number(group) if results.scorer else NOT_MEASURED for group in groups]
+        counted = [str(flags.count(match)) for match in (True, False)]
+        rows.append((name, counted[0], shown[0], counted[1], shown[1], number(ratio(*groups), 2)))
+    columns = (
+        "system",
+        "matching",
+        "perplexity of matching",
+        "not matching",
+        "perplexity of not matching",
+        "matching / not matching",
+    )
+    return Table("Samples that match against those that do not", columns, tuple(rows))
+
+
+def latency_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
+    """Seconds a sample for every automaton, one column for each system and batch size.
+
+    >>> from diffinity.bench.summary import example
+    >>> latency_table(example(), summaries_of(example())).rows[0]
+    ('s/prefix/a', '0', '1.000', '1.500')
+    """
+    names = list(summaries)
+    cases = sorted(results.run.cases.values(), key=lambda case: int(case.facts.get("transitions", 0)))
+    rows = []
+    for case in cases:
+        times = [
+            min(
+                (row.seconds for row in results.rows(name).get(case.id, ()) if row.seconds is not None),
+                default=None,
+            )
+            for name in names
+        ]
+        rows.append((case.id, f"{case.facts.get('transitions', 0):,}", *(number(time, 3) for time in times)))
+    rows.append(("mean overhead", "", *(number(summaries[name].overhead, 2) for name in names)))
+    note = "Each time is the shortest of the calls for that constraint, over its batch."
+    return Table("Seconds a sample", ("constraint", "transitions", *names), tuple(rows), (note,))
+
+
+def study_table(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Table:
+    """Rows of a study as they are.
+
+    >>> study_table("", [{"a": 1 / 3, "b": None}], ["a", "b"]).rows
+    (('0.3333', '—'),)
+    """
+
+    def shown(value: Any) -> str:
+        if value is None:
+            return DASH
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    return Table(title, tuple(columns), tuple(tuple(shown(row.get(name)) for name in columns) for row in rows))
+
+
+def summaries_of(results: Results) -> dict[str, Summary]:
+    """The summary of every system over all cases.
+
+    >>> from diffinity.bench.summary import example
+    >>> list(summaries_of(example()))
+    ['unconstrained', 'auto']
+    """
+    return {name: summarise(results, name) for name in results.run.systems}
+
+
+def by_category(results: Results) -> dict[str, dict[str, Summary]]:
+    """The summary of every system for every category.
+
+    >>> from diffinity.bench.summary import example
+    >>> list(by_category(example())["auto"])
+    ['prefix', 'length']
+    """
+    return {
+        name: {category: summarise(results, name, category) for category in results.categories}
+        for name in results.run.systems
+    }

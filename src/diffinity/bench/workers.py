@@ -1,0 +1,334 @@
+"""Who does the work of a run: this process, several on this machine, or actors of a Ray cluster.
+
+The result of a job depends on the plan and the job alone, so it is the same whoever does it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from diffinity.baselines.base import System
+from diffinity.bench.cases import Case
+from diffinity.bench.store import SampleRow
+from diffinity.constraints.base import Constraint, Regex
+from diffinity.errors import InvalidArgument, UnsupportedConstraint
+
+WARM_UP = Regex("[a-z ]*")
+REASON_LENGTH = 300
+
+
+@dataclass(frozen=True)
+class Job:
+    """`samples` texts of one system for one case, in calls of `batch` (None: all in one).
+
+    >>> Job("auto", "c", 20).batch is None
+    True
+    """
+
+    system: str
+    case: str
+    samples: int
+    batch: int | None = None
+
+
+class Plan(Protocol):
+    """What workers need to know; it is sent to other processes, so it must be small and picklable."""
+
+    @property
+    def cases(self) -> Sequence[Case]:
+        """Every case that a job may name."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """Tokens of a text."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        ...
+
+    def system(self, name: str) -> System:
+        """Build the system of a name; whatever it raises means that the system can't run here."""
+        ...
+
+    def valid(self, system: str, case: Case, text: str) -> bool:
+        """Whether what a system wrote satisfies a case."""
+        ...
+
+
+@runtime_checkable
+class Prepared(Protocol):
+    """A system that has work to do for a constraint before its first text, which is not the texts' time."""
+
+    def prepare(self, constraint: Constraint, length: int) -> Mapping[str, Any]:
+        """Do it, and say what is worth knowing of it."""
+        ...
+
+
+class Done(NamedTuple):
+    """A finished job: its rows, or why its system could not be built at all."""
+
+    job: Job
+    rows: list[SampleRow]
+    unavailable: str | None = None
+
+
+def case_seed(seed: int, case: str, call: int = 0) -> int:
+    """The seed of a case's texts: from the run's seed and the case alone, so the same for every system.
+
+    >>> case_seed(0, "a") == case_seed(0, "a"), case_seed(0, "a") == case_seed(1, "a")
+    (True, False)
+    """
+    named = f"{seed}/{case}" if call == 0 else f"{seed}/{case}/{call}"
+    return int.from_bytes(hashlib.sha256(named.encode()).digest()[:4], "big") >> 1
+
+
+class Worker:
+    """Does jobs one after another and keeps the systems that it has built."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._cases = {case.id: case for case in plan.cases}
+        self._systems: dict[str, System] = {}
+        self._failed: dict[str, str] = {}
+
+    def do(self, job: Job) -> Done:
+        """Do a job; what goes wrong in it becomes a row."""
+        if job.system not in self._systems and job.system not in self._failed:
+            try:
+                self._systems[job.system] = self._built(job.system)
+            except Exception as error:
+                self._failed[job.system] = reason_of(error)
+        if job.system in self._failed:
+            return Done(job, [], self._failed[job.system])
+        case = self._cases[job.case]
+        try:
+            return Done(job, list(self._samples(job, self._systems[job.system], case)))
+        except UnsupportedConstraint as error:
+            return Done(job, [_without(job, "unsupported", str(error))])
+        except Exception as error:
+            return Done(job, [_without(job, "error", reason_of(error))])
+
+    def _built(self, name: str) -> System:
+        """The system of a name, called once, so that no measured call compiles kernels or reads weights."""
+        system = self.plan.system(name)
+        if not isinstance(system, Prepared):  # whose preparation for the warm-up would be work for nothing
+            with suppress(Exception):
+                system.generate(WARM_UP, 1, min(8, self.plan.length), 0)
+        return system
+
+    def _samples(self, job: Job, system: System, case: Case) -> Iterator[SampleRow]:
+        with suppress(Exception):  # compiled once and kept by the case: no system pays for all others
+            case.constraint.dfa()
+        facts = system.prepare(case.constraint, self.plan.length) if isinstance(system, Prepared) else None
+        size = job.batch or job.samples
+        for call, first in enumerate(range(0, job.samples, size)):
+            n = min(size, job.samples - first)
+            forget_peak_memory()
+            began = time.perf_counter()
+            texts = system.generate(case.constraint, n, self.plan.length, case_seed(self.plan.seed, case.id, call))
+            seconds = time.perf_counter() - began
+            if len(texts) != n:
+                raise InvalidArgument(f"{job.system} gave {len(texts)} texts instead of {n}")
+            memory = peak_memory()
+            for i, text in enumerate(texts):
+                valid = self.plan.valid(job.system, case, text)
+                about = facts if first + i == 0 else None
+                yield SampleRow(case.id, job.system, first + i, text, valid, seconds / n, n, memory, facts=about)
+
+
+def reason_of(error: BaseException) -> str:
+    """What went wrong, in one line.
+
+    >>> reason_of(ValueError("no\\nway"))
+    'ValueError: no'
+    """
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"[:REASON_LENGTH]
+
+
+def _without(job: Job, outcome: Any, reason: str) -> SampleRow:
+    """The one line of a case that a system has no samples for."""
+    reason = reason.strip().splitlines()[0][:REASON_LENGTH] if reason.strip() else outcome
+    return SampleRow(job.case, job.system, -1, None, None, None, outcome=outcome, reason=reason)
+
+
+def peak_memory() -> int | None:
+    """The most bytes that this process has had in memory since `forget_peak_memory`; None where unknown.
+
+    >>> (peak_memory() or 10**9) > 10**6
+    True
+    """
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit
+
+
+def forget_peak_memory() -> None:
+    """Begin to count anew, where the system can (Linux); elsewhere the count is of the process's whole life."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def one_thread() -> None:
+    """Let this process compute in one thread: several beside each other must not compete for cores."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+# ---- in this process
+
+
+def in_this_process(plan: Plan, jobs: Sequence[Job]) -> Iterator[Done]:
+    """Do the jobs here, in order."""
+    one_thread()
+    worker = Worker(plan)
+    yield from map(worker.do, jobs)
+
+
+# ---- in several processes
+
+
+def in_processes(plan: Plan, jobs: Sequence[Job], count: int) -> Iterator[Done]:
+    """Do the jobs in `count` new processes, results as they come.
+
+    A process that dies (killed for its memory, say) costs the job that it was at; a new one takes its place.
+    """
+    waiting = list(reversed(jobs))
+    hired: dict[Connection, _Hired] = {}
+    try:
+        while waiting or hired:
+            while waiting and len(hired) < count:
+                one = _Hired(plan)
+                hired[one.ours] = one
+                one.give(waiting.pop())
+            for ready in wait(list(hired)):
+                assert isinstance(ready, Connection)
+                one = hired[ready]
+                yield one.result()
+                if one.process.exitcode is None and waiting:
+                    one.give(waiting.pop())
+                else:
+                    hired.pop(ready).dismiss()
+    finally:
+        for one in hired.values():
+            one.stop()
+
+
+class _Hired:
+    """A process with a pipe to it, and the job that it is at."""
+
+    def __init__(self, plan: Plan) -> None:
+        # spawn: a fork would inherit the locks of torch's and numba's threads
+        context = get_context("spawn")
+        self.ours, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(plan, theirs), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.job: Job | None = None
+
+    def give(self, job: Job) -> None:
+        self.job = job
+        with suppress(OSError):  # it died meanwhile: `result` will see that
+            self.ours.send(job)
+
+    def result(self) -> Done:
+        assert self.job is not None
+        try:
+            return self.ours.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            reason = f"the process that did it ended with exit code {self.process.exitcode}"
+            return Done(self.job, [_without(self.job, "error", reason)])
+
+    def dismiss(self) -> None:
+        """Let it end by itself."""
+        self.ours.close()
+        self.process.join()
+
+    def stop(self) -> None:
+        """End it now, in the middle of its job."""
+        self.process.terminate()
+        self.dismiss()
+
+
+def _serve(plan: Plan, pipe: Connection) -> None:
+    """The life of a process: take a job, send what came of it, until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the one who asked for the jobs decides
+    one_thread()
+    worker = Worker(plan)
+    while True:
+        try:
+            job = pipe.recv()
+        except (EOFError, OSError):
+            return
+        pipe.send(worker.do(job))
+
+
+# ---- on a cluster
+
+
+def on_ray(plan: Plan, jobs: Sequence[Job], count: int | None = None) -> Iterator[Done]:
+    """Do the jobs in actors on the Ray cluster at hand (`RAY_ADDRESS`, or one that is started here).
+
+    Without `count` there is an actor for every core of the cluster, but none without a job.
+    """
+    try:
+        ray: Any = import_module("ray")
+    except ImportError:
+        raise InvalidArgument("--ray needs Ray: `pip install 'diffinity[ray]'`") from None
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False, logging_level=logging.WARNING)
+    cores = int(ray.cluster_resources().get("CPU", 1))
+    size = max(1, min(count or cores, cores, len(jobs)))
+    hire = ray.remote(num_cpus=1)(_RayWorker)
+    shared = ray.put(plan)
+    waiting = list(reversed(jobs))
+    busy: dict[Any, tuple[Any, Job]] = {}
+    for _ in range(size):
+        actor, job = hire.remote(shared), waiting.pop()
+        busy[actor.do.remote(job)] = actor, job
+    try:
+        while busy:
+            ready, _ = ray.wait(list(busy), num_returns=1)
+            actor, job = busy.pop(ready[0])
+            try:
+                yield ray.get(ready[0])
+            except ray.exceptions.RayActorError as error:
+                actor = hire.remote(shared)
+                yield Done(job, [_without(job, "error", f"the actor that did it ended: {reason_of(error)}")])
+            if waiting:
+                job = waiting.pop()
+                busy[actor.do.remote(job)] = actor, job
+    finally:
+        for actor, _ in busy.values():
+            ray.kill(actor)
+
+
+class _RayWorker:
+    """A worker as an actor."""
+
+    def __init__(self, plan: Plan) -> None:
+        one_thread()
+        self._worker = Worker(plan)
+
+    def do(self, job: Job) -> Done:
+        return self._worker.do(job)
