@@ -79,8 +79,9 @@ def regex(pattern: str, family: str) -> Judged:
 
 
 def random_regex(rng: random.Random) -> Judged:
-    parts = [rng.choice(ATOMS) + rng.choice(["", "", "", "?", "{1,3}", "*"]) for _ in range(rng.randint(2, 7))]
-    parts = [f"(?:{part})" if part.endswith(("*", "?", "}")) else part for part in parts]
+    parts = [
+        f"(?:{rng.choice(ATOMS)})" + rng.choice(["", "", "", "?", "{1,3}", "*"]) for _ in range(rng.randint(2, 7))
+    ]
     return regex("".join(parts), "random regex")
 
 

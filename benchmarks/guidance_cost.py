@@ -87,13 +87,15 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sizes", type=float, nargs="+", default=SIZES, help="wanted numbers of transitions")
     parser.add_argument("--model", help="folder of another model in place of the embedded one")
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     console = Console()
     large = random_network()
     cases: list[tuple[str, DiffusionLM, Sized, int]] = [
-        ("30 M, V = 32,768", large, one, chosen.steps) for one in of_sizes(SIZES, plaid_vocabulary(), LENGTH)
+        ("30 M, V = 32,768", large, one, chosen.steps)
+        for one in of_sizes(chosen.sizes, plaid_vocabulary(), LENGTH)
     ]
     try:
         small = dy.load(chosen.model)

@@ -39,7 +39,13 @@ def process(*arguments: str | Path, cwd: Path) -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-m", "diffinity.cli", *map(str, arguments)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=cwd, env=environment)
+
+    def heed_interrupts() -> None:  # a shell starts background jobs with SIGINT ignored, which children inherit
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    return subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, cwd=cwd, env=environment, preexec_fn=heed_interrupts
+    )
 
 
 def refused(result: Result, message: str, code: int = 1) -> None:
@@ -232,7 +238,7 @@ GENERATE = ("generate", "--model", "model")
         ((*GENERATE, "--regex", "a", "--decode", "beam"), "decode must be"),
         ((*GENERATE, "--regex", "a", "--method", "euler"), "method must be 'ancestral' or 'ddim'"),
         ((*GENERATE, "--regex", "a", "--scale", "nan"), "--scale must be a finite number, but is nan"),
-        ((*GENERATE, "--regex", "a", "--scale", "-1"), "guidance_scale must not be negative"),
+        ((*GENERATE, "--regex", "a", "--scale", "-1"), "guidance_scale must be a finite number"),
         ((*GENERATE, "--score-temp", "0"), "score_temp must be positive"),
         ((*GENERATE, "--length", "long"), "--length takes a number of tokens, at least 1, or auto"),
         ((*GENERATE, "--length", "0"), "--length takes a number of tokens, at least 1, or auto"),

@@ -134,7 +134,7 @@ class Study:
     """What is measured with the exact model.
 
     >>> Study(samples=100).particles
-    (1, 4, 16)
+    (1, 4, 16, 64)
     """
 
     samples: int = 2000
@@ -150,7 +150,7 @@ class Study:
         ("path", 2.5),
         ("mixed", 2.5),
     )
-    particles: tuple[int, ...] = (1, 4, 16)
+    particles: tuple[int, ...] = (1, 4, 16, 64)
     regexes: tuple[str, ...] = tuple(REGEXES)
 
 
