@@ -166,3 +166,14 @@ def test_a_third_party_model_needs_only_the_protocol() -> None:
     tokens = dy.sample(Bag(), n=200, length=6, num_inference_steps=100, score_temp=1.0).tokens
     shares = torch.bincount(tokens.flatten(), minlength=3) / tokens.numel()
     assert torch.allclose(shares, torch.full((3,), 1 / 3), atol=0.05)
+
+
+def test_denormal_numbers_are_only_flushed_while_denoising() -> None:
+    model = dy.fit_markov(["a b.", "b a."])
+    seen: list[float] = []
+
+    def note(_step: int, _state: dy.SamplerState) -> None:
+        seen.append(float(torch.tensor(1e-40) * 1))
+
+    dy.sample(model, 1, 4, num_inference_steps=2, callback_on_step_end=note)
+    assert seen == [float(torch.tensor(1e-40))] * 2

@@ -29,7 +29,15 @@ from diffinity.errors import InvalidArgument
 from diffinity.guidance import DenoisingStep, GradientGuidance, Guidance, PosteriorGuidance, Prediction
 from diffinity.models.protocol import DiffusionLM
 from diffinity.models.schedule import NoiseLevel
-from diffinity.sampling import Cancellation, FinishReason, Sampler, SamplerState, SeededNoise, make_sampler
+from diffinity.sampling import (
+    Cancellation,
+    FinishReason,
+    Sampler,
+    SamplerState,
+    SeededNoise,
+    make_sampler,
+    no_denormals,
+)
 
 Proposal = Literal["posterior", "gradient"] | Callable[[Sequence[TokenAutomaton]], Guidance]
 RESAMPLING = 1  # the stream of a sample's resampling draws, apart from that of its noise
@@ -94,7 +102,7 @@ def sample_particles(
     population = _Population(seeds, n_particles, threshold)
     started = time.monotonic()
     reason: FinishReason = "complete"
-    with torch.no_grad():
+    with torch.no_grad(), no_denormals():
         state = sampler.start(noise())
         while state.step < sampler.num_inference_steps:
             if cancel is not None and cancel.is_set():

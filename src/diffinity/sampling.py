@@ -7,7 +7,8 @@ DDIM is its deterministic sibling. The state is float64, the network runs in its
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
@@ -194,13 +195,32 @@ def steps(
         if deadline is not None and time.monotonic() - started >= deadline:
             reason = "deadline"
             break
-        with torch.no_grad():
+        with torch.no_grad(), no_denormals():
             state = sampler.step(state, noise)
         if (yield state):
             reason = "stopped" if state.step < sampler.num_inference_steps else reason
             break
     with torch.no_grad():
         return Samples(sampler.finish(state), state, reason)
+
+
+@contextmanager
+def no_denormals() -> Iterator[None]:
+    """Inside, this thread takes numbers below the smallest normal float for zero.
+
+    Softmaxes of a sharp network and what is multiplied with them are full of such numbers, which a CPU handles
+    far slower than others: a step with a gradient takes a third longer with them.
+
+    >>> with no_denormals():
+    ...     float(torch.tensor(1e-40) * 1)
+    0.0
+    """
+    before = float(torch.tensor(1e-40) * 1) == 0.0
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
 
 
 def run(

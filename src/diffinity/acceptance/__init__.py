@@ -39,9 +39,16 @@ class Acceptance:
 
 
 def acceptance(
-    probs: Tensor, automaton: Automata, *, logits: bool = False, backend: Backend = "auto"
+    probs: Tensor,
+    automaton: Automata,
+    *,
+    logits: bool = False,
+    softmax: Tensor | None = None,
+    backend: Backend = "auto",
 ) -> Acceptance:
     """log P(L) and posterior marginals for token distributions (B, L, V), or with `logits=True` their logits.
+
+    `softmax` (B, L, V) is that of the logits, where the caller has it already.
 
     `automaton` is one for all samples or a list with one for each. The CPU runs compiled loops, other devices
     batched torch; `backend` overrides that. A sample whose P(L) is zero has log_prob −inf and marginals p, that
@@ -57,7 +64,7 @@ def acceptance(
     automata = _check(probs, automaton)
     log_prob = torch.empty(probs.shape[0], dtype=torch.float64, device=probs.device)
     if _use_numba(probs, backend):
-        samples = cpu.split(probs.cpu(), logits)
+        samples = cpu.split(probs.cpu(), logits, None if softmax is None else softmax.cpu())
         q = np.empty(probs.shape, samples[0].probs.dtype if samples else np.float32)
         found = cpu.over_batch(lambda i: cpu.marginals(samples[i], automata[i], q[i]), len(samples))
         log_prob[:] = torch.tensor(found, dtype=torch.float64)
@@ -69,7 +76,12 @@ def acceptance(
 
 
 def path_acceptance(
-    probs: Tensor, automaton: Automata, *, logits: bool = False, seed: int | None = None
+    probs: Tensor,
+    automaton: Automata,
+    *,
+    logits: bool = False,
+    softmax: Tensor | None = None,
+    seed: int | None = None,
 ) -> Acceptance:
     """As `acceptance`, but given one path of automaton states instead of all of them.
 
@@ -84,8 +96,7 @@ def path_acceptance(
     [0.0, 1.0, 0.0]
     """
     automata = _check(probs, automaton)
-    samples = cpu.split(probs.cpu(), logits)
-
+    samples = cpu.split(probs.cpu(), logits, None if softmax is None else softmax.cpu())
     q = np.empty(probs.shape, samples[0].probs.dtype if samples else np.float32)
 
     def work(i: int) -> float:

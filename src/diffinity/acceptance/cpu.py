@@ -40,18 +40,17 @@ class Scores:
             return np.log(self.probs.astype(np.float64))
 
 
-def split(scores: Tensor, logits: bool) -> list[Scores]:
-    """One `Scores` a sample of (B, L, V)."""
+def split(scores: Tensor, logits: bool, softmax: Tensor | None = None) -> list[Scores]:
+    """One `Scores` a sample of (B, L, V); `softmax` is that of logits where the caller has it already."""
     scores = scores.detach()
     if scores.dtype not in (torch.float32, torch.float64):
         scores = scores.float()
     scores = scores.contiguous()
     if not logits:
         return [Scores(sample.numpy()) for sample in scores]
-    probs = scores.softmax(dim=-1)
-    norms = (
-        scores.double().logsumexp(dim=-1) if scores.dtype == torch.float64 else scores.logsumexp(dim=-1).double()
-    )
+    probs = scores.softmax(dim=-1) if softmax is None else softmax.detach().to(scores).contiguous()
+    # log Σ exp(logits) from the largest of both, which is much cheaper than `logsumexp`.
+    norms = scores.amax(dim=-1).double() - probs.amax(dim=-1).double().log()
     return [Scores(p.numpy(), s.numpy(), n.numpy()) for p, s, n in zip(probs, scores, norms, strict=True)]
 
 

@@ -54,7 +54,7 @@ class LanguageGuidance:
         logits = model.denoise(step.z.to(model.dtype), step.gamma(model), step.x_selfcond)
         p = logits.softmax(dim=-1)
         x = each(p, model.embedding)
-        found = self._told(step, self._posterior(logits))
+        found = self._told(step, self._posterior(logits, p))
         if bool((found.log_prob > -ALMOST_CERTAIN).all()):
             return Prediction(logits, x, x_selfcond=x, log_acceptance=found.log_prob)
         guided = each(found.marginals.to(p.dtype), model.embedding)
@@ -66,17 +66,18 @@ class LanguageGuidance:
         with torch.enable_grad():
             z = step.z.detach().requires_grad_()
             logits = model.denoise(z.to(model.dtype), step.gamma(model), step.x_selfcond)
-            found = self._told(step, self._posterior(logits.detach()))
-            q, p = found.marginals.to(logits.dtype), logits.detach().softmax(dim=-1)
+            p = logits.detach().softmax(dim=-1)
+            found = self._told(step, self._posterior(logits.detach(), p))
+            q = found.marginals.to(logits.dtype)
             (gradient,) = torch.autograd.grad(logits, z, q - p)
         x = each(p, model.embedding)
         guided = each(q, model.embedding) if self.guided_selfcond else x
         shift = gamma * gradient.double() * (step.level.sigma_squared / step.level.alpha)
         return Prediction(logits.detach(), x, guided, shift, found.log_prob)
 
-    def _posterior(self, logits: Tensor) -> Acceptance:
+    def _posterior(self, logits: Tensor, softmax: Tensor) -> Acceptance:
         """log P(L) and q."""
-        return acceptance(logits, self.automata, logits=True)
+        return acceptance(logits, self.automata, logits=True, softmax=softmax)
 
     def _told(self, step: DenoisingStep, found: Acceptance) -> Acceptance:
         if self.on_step is not None:

@@ -17,12 +17,15 @@ GuidanceName = Literal["auto", "fast", "best", "mixed", "gradient", "posterior",
 Automata = Sequence[TokenAutomaton]
 
 
-def _mixed(automata: Automata, scale: float) -> Guidance:
-    return MixedGuidance(GradientGuidance(automata, scale), PathGuidance(automata, scale))
+NOISY = 0.3  # the share of steps that "auto" gives to the gradient; more buys little and costs time
+
+
+def _mixed(automata: Automata, scale: float, until: float = 0.5) -> Guidance:
+    return MixedGuidance(GradientGuidance(automata, scale), PathGuidance(automata, scale), until)
 
 
 _MAKERS: dict[str, Callable[[Automata, float], Guidance | None]] = {
-    "auto": _mixed,
+    "auto": lambda automata, scale: _mixed(automata, scale, NOISY),
     "fast": lambda automata, scale: PathGuidance(automata, scale),
     "best": lambda automata, scale: GradientGuidance(automata, scale),
     "mixed": _mixed,

@@ -22,6 +22,7 @@ from diffinity.models.plaid import PlaidConfig
 from diffinity.models.pretrained import PretrainedLM
 from diffinity.models.protocol import SamplingDefaults
 from diffinity.models.transformer import Transformer, TransformerConfig
+from diffinity.sampling import no_denormals
 from diffinity.training import checkpoint
 from diffinity.training.checkpoint import Progress
 from diffinity.training.data import Batches, DocumentSource
@@ -179,7 +180,7 @@ class Trainer:
         stream = self.batches.from_cursor(self.progress.cursor)
         running = None
         started, tokens_at_start, seconds_before = time.monotonic(), self.progress.tokens, self.progress.seconds
-        with interruptible() as interrupted:
+        with interruptible() as interrupted, no_denormals():
             while self.progress.step < self.settings.steps and not interrupted():
                 tokens, cursor = next(stream)
                 loss = self._step(tokens)
