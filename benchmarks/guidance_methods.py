@@ -9,7 +9,6 @@ runs in the same round. Fourteen constraints, from easy to hardly possible for t
 from __future__ import annotations
 
 import argparse
-import math
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -32,6 +31,7 @@ from diffinity.guidance import (
 from diffinity.models.loading import EMBEDDED
 from diffinity.models.transformer import AutoregressiveLM
 from diffinity.sampling import texts
+from diffinity.training.quality import distinct_2, perplexity
 
 Automata = Sequence[TokenAutomaton]
 Maker = Callable[[Automata], Guidance | None]
@@ -115,16 +115,6 @@ def methods() -> dict[str, Maker]:
     return found
 
 
-def perplexity(judge: AutoregressiveLM, written: list[str]) -> float:
-    """exp of the mean nats per token over all texts, each with its end token."""
-    nats, count = 0.0, 0
-    for text in written:
-        ids = [*judge.tokenizer.encode(text).ids, judge.eos_token_id]
-        nats -= float(judge.log_probs(torch.tensor([ids])).sum())
-        count += len(ids)
-    return math.exp(nats / count)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=8)
@@ -167,12 +157,11 @@ def main() -> None:
             if chosen.show:
                 console.print(name, CONSTRAINTS[index], *written[-chosen.samples :], sep="\n  ", highlight=False)
         unguided = seconds if name == "none" else unguided
-        pairs = [pair for text in written for pair in zip(text.split(), text.split()[1:], strict=False)]
         row = (
             name,
             f"{satisfied / (len(automata) * chosen.samples):.1%}",
             f"{perplexity(judge, written):.1f}",
-            f"{len(set(pairs)) / max(1, len(pairs)):.2f}",
+            f"{distinct_2(written):.2f}",
             f"{seconds / unguided:.2f}",
         )
         table.add_row(*row)
