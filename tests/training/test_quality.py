@@ -16,7 +16,7 @@ from diffinity.models.tokenization import train_bpe
 from diffinity.models.transformer import AutoregressiveLM, Transformer, TransformerConfig
 from diffinity.training.quality import perplexity, quality
 from diffinity.training.release import diffusion_card, export
-from diffinity.training.tasks import mix_levels
+from diffinity.training.tasks import ASKED, GIVEN, given_and_asked
 
 TEXTS = ["The cat sat down here.", '{"a": 1}', '{"a": 1', "The dog ran far away. So did the cat then."]
 
@@ -63,14 +63,15 @@ def test_runs_are_exported_in_float16_with_their_defaults(tmp_path: Path, judge:
     assert all(f"{number}. `{text}`" in card for number, text in enumerate(TEXTS, start=1))
 
 
-def test_mixed_levels_only_lower_and_leave_some_as_they_are() -> None:
-    gamma = torch.full((64, 32), 2.0)
-    mixed = mix_levels(gamma, torch.Generator().manual_seed(0))
-    assert bool((mixed <= gamma).all())
-    kept = (mixed == gamma).float().mean(dim=1)
-    assert kept.min() < 0.2
-    assert kept.max() > 0.8
-    assert all(row[row < 2.0].unique().numel() <= 1 for row in mixed)
+def test_each_position_is_either_given_or_asked_for() -> None:
+    levels = given_and_asked(64, 32, torch.Generator().manual_seed(0))
+    given = (levels >= GIVEN[0]) & (levels <= GIVEN[1])
+    asked = (levels >= ASKED[0]) & (levels <= ASKED[1])
+    assert bool((given ^ asked).all())
+    share = asked.float().mean(dim=1)
+    assert share.min() < 0.25
+    assert share.max() > 0.6
+    assert all(row.unique().numel() <= 2 for row in levels)
 
 
 def test_one_level_for_all_positions_is_that_level_for_each() -> None:

@@ -188,6 +188,9 @@ def test_noise_levels_are_drawn_where_the_loss_changes() -> None:
     gamma = torch.linspace(-3.99, 3.99, 400)
     noise.record(gamma, torch.sigmoid(6 * (gamma - 1.0)))
     noise.refresh()
+    low, high = (noise.density[a:b].sum() for a, b in ((20, 25), (25, 30)))
+    assert low > 1.5 * high  # where more is known than at pure noise
+    assert noise.sampling_density()[20:25].sum() == pytest.approx(noise.sampling_density()[25:30].sum(), rel=0.3)
     drawn = noise.draw(4000, torch.Generator().manual_seed(0)).numpy()
     near = ((drawn > 0) & (drawn < 2)).mean()
     assert near > 0.7
@@ -202,7 +205,7 @@ def test_fitted_schedule_follows_the_warped_time() -> None:
     noise.refresh()
     schedule = fit_schedule(noise, steps=400)
     t = torch.linspace(0, 1, 101, dtype=torch.float64)
-    wanted = (noise.gamma_at(t.numpy()) + 4.0) / 10.0
+    wanted = (noise.gamma_at(t.numpy(), noise.sampling_density()) + 4.0) / 10.0
     found = schedule(t).numpy()
     assert np.abs(found - wanted).max() < 0.02
     assert (np.diff(found) > 0).all()

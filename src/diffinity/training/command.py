@@ -32,26 +32,28 @@ def train(
     out: Annotated[Path, typer.Option(help="Folder of the run; naming it again resumes.")] = Path("run"),
     kind: Annotated[str, typer.Option(help="plaid, plaid-bound, autoregressive, masked or markov.")] = "plaid",
     tokenizer: Annotated[Path | None, typer.Option(help="tokenizer.json to use; else a BPE is trained.")] = None,
-    vocab_size: Annotated[int, typer.Option(help="Size of the BPE to train.")] = 2048,
+    vocab_size: Annotated[int, typer.Option(help="Size of the BPE to train.")] = 3072,
     order: Annotated[int, typer.Option(help="Order of a Markov model.")] = 2,
     documents: Annotated[
         int, typer.Option(help="Documents of our corpus that a Markov model is fitted to.")
     ] = 20_000,
-    dim: Annotated[int, typer.Option(help="Width of the network.")] = 160,
+    dim: Annotated[int, typer.Option(help="Width of the network.")] = 128,
     n_blocks: Annotated[int, typer.Option(help="Depth of the network.")] = 6,
-    n_heads: Annotated[int, typer.Option(help="Attention heads.")] = 5,
-    embed_dim: Annotated[int, typer.Option(help="Numbers in an embedding.")] = 64,
+    n_heads: Annotated[int, typer.Option(help="Attention heads.")] = 4,
+    embed_dim: Annotated[int, typer.Option(help="Numbers in an embedding.")] = 32,
     length: Annotated[int, typer.Option(help="Longest sequence, in tokens.")] = 96,
-    steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 40_000,
-    cooldown: Annotated[int, typer.Option(help="Last steps, over which the learning rate falls to zero.")] = 5_000,
+    steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 30_000,
+    cooldown: Annotated[int, typer.Option(help="Last steps, over which the learning rate falls to zero.")] = 8_000,
     bias_warmup: Annotated[
         int, typer.Option(help="First steps, over which PLAID's analytic term grows to full.")
-    ] = 3_000,
+    ] = 1_500,
     mixed: Annotated[
         float,
-        typer.Option(help="Share of a batch with noise levels of single positions.", min=0, max=1),
-    ] = 0.5,
-    batch_tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 2048,
+        typer.Option(
+            help="Share of a batch in which some tokens are given and the others asked for.", min=0, max=1
+        ),
+    ] = 0.75,
+    batch_tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 1024,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     threads: Annotated[int | None, typer.Option(help="CPU threads; 1 beside other work.")] = None,
 ) -> None:

@@ -1,8 +1,9 @@
 """Which noise levels to train on: more of those where the cross-entropy changes fastest.
 
-Drawn uniformly in γ, almost every level is either hopeless or trivial. Here γ is drawn in proportion to the
-slope of the loss over γ (a running mean per bin, made monotone and smoothed), mixed with a uniform share so
-that every level stays measured. The same density warps the sampler's time: equal steps of probability.
+Drawn uniformly in γ, almost every level is either hopeless or trivial. The slope of the loss over γ (a running
+mean per bin, made monotone and smoothed) tells where tokens become known, and the sampler takes equal steps of it.
+Training draws γ in proportion to the slope times what is known already, the loss at pure noise less the loss here:
+high levels come as soon as there is context to use at them. A uniform share keeps every level measured.
 """
 
 from __future__ import annotations
@@ -48,10 +49,12 @@ class AdaptiveNoise:
         gammas = torch.from_numpy(self.gamma_at(quantiles.numpy()))
         return gammas[torch.randperm(n, generator=generator)].float()
 
-    def gamma_at(self, quantile: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The level below which a share `quantile` of the draws falls."""
+    def gamma_at(
+        self, quantile: NDArray[np.float64], density: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """The level below which a share `quantile` of the draws falls, or of another density (bins,)."""
         edges = np.linspace(self.gamma_0, self.gamma_1, self.bins + 1)
-        cumulative = np.concatenate([[0.0], np.cumsum(self.density)])
+        cumulative = np.concatenate([[0.0], np.cumsum(self.density if density is None else density)])
         cumulative /= cumulative[-1]
         return np.interp(quantile, cumulative, edges)
 
@@ -66,15 +69,27 @@ class AdaptiveNoise:
 
     def refresh(self) -> None:
         """Recompute the density from the running losses."""
+        if (self.seen > 0).sum() >= 2:
+            curve = self._curve()
+            self.density = self._with_uniform(self._slope() * (curve.max() - curve))
+
+    def sampling_density(self) -> NDArray[np.float64]:
+        """How the sampler divides its steps over the bins: by the slope of the loss."""
+        return self._with_uniform(self._slope()) if (self.seen > 0).sum() >= 2 else self.density
+
+    def _curve(self) -> NDArray[np.float64]:
         known = self.seen > 0
-        if known.sum() < 2:
-            return
         at = np.arange(self.bins)
-        curve = np.maximum.accumulate(np.interp(at, at[known], self.loss[known]))
-        slope = np.convolve(np.pad(np.gradient(curve), 2, mode="edge"), np.ones(5) / 5, mode="valid")
-        slope = np.maximum(slope, 0.0)
-        if slope.sum() > 0:
-            self.density = (1 - self.uniform_share) * slope / slope.sum() + self.uniform_share / self.bins
+        return np.maximum.accumulate(np.interp(at, at[known], self.loss[known]))
+
+    def _slope(self) -> NDArray[np.float64]:
+        gradient = np.gradient(self._curve())
+        return np.maximum(np.convolve(np.pad(gradient, 2, mode="edge"), np.ones(5) / 5, mode="valid"), 0.0)
+
+    def _with_uniform(self, weight: NDArray[np.float64]) -> NDArray[np.float64]:
+        if weight.sum() <= 0:
+            return np.full(self.bins, 1.0 / self.bins)
+        return (1 - self.uniform_share) * weight / weight.sum() + self.uniform_share / self.bins
 
     def tensors(self) -> dict[str, Tensor]:
         return {name: torch.from_numpy(getattr(self, name).copy()) for name in ("loss", "seen", "density")}
@@ -85,14 +100,14 @@ class AdaptiveNoise:
 
 
 def fit_schedule(noise: AdaptiveNoise, steps: int = 1500) -> NoiseSchedule:
-    """PLAID's monotone network fitted to the warped time: γ̃(t) = the t-quantile of the density, in [0, 1].
+    """PLAID's monotone network fitted to the sampler's time: γ̃(t) = the t-quantile of its density, in [0, 1].
 
     >>> schedule = fit_schedule(AdaptiveNoise(), steps=200)
     >>> bool((schedule(torch.tensor([0.0, 1.0])) - torch.tensor([0.0, 1.0])).abs().max() < 1e-9)
     True
     """
     t = torch.linspace(0, 1, 257, dtype=torch.float64)
-    wanted = torch.from_numpy(noise.gamma_at(t.numpy()))
+    wanted = torch.from_numpy(noise.gamma_at(t.numpy(), noise.sampling_density()))
     wanted = (wanted - noise.gamma_0) / (noise.gamma_1 - noise.gamma_0)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

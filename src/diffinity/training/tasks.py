@@ -22,7 +22,9 @@ from diffinity.models.transformer import AutoregressiveLM, MaskedLM, Transformer
 from diffinity.training.noise import AdaptiveNoise, fit_schedule
 
 SELF_CONDITIONED = 0.3  # share of a batch that sees its own first estimate
-LOWEST, LOW = -4.0, -1.0  # between these is the level of the positions that are easier to read
+GIVEN = (-5.0, -3.0)  # between these is the level of positions that are given, as good as read
+ASKED = (-1.0, 4.0)  # and of positions that the rest must tell
+ASKED_SHARE = (0.15, 0.7)
 VALIDATION_LEVELS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 
 
@@ -55,17 +57,18 @@ class Task(Protocol):
         ...
 
 
-def mix_levels(gamma: Tensor, generator: torch.Generator) -> Tensor:
-    """Levels (B, L) of which a random share, drawn for each sequence, is lowered to one low level.
+def given_and_asked(batch: int, length: int, generator: torch.Generator) -> Tensor:
+    """Noise levels (batch, length): in each sequence a random share of the positions is asked for, the rest given.
 
-    >>> mix_levels(torch.full((8, 4), 3.0), torch.Generator().manual_seed(0)).unique().numel() > 1
-    True
+    >>> given_and_asked(2, 64, torch.Generator().manual_seed(0)).unique().numel()
+    4
     """
-    batch, length = gamma.shape
-    share = torch.rand(batch, 1, generator=generator)
-    low = LOWEST + (LOW - LOWEST) * torch.rand(batch, 1, generator=generator)
-    keeps = torch.rand(batch, length, generator=generator) < share
-    return torch.where(keeps, gamma, torch.minimum(gamma, low))
+
+    def between(bounds: tuple[float, float]) -> Tensor:
+        return bounds[0] + (bounds[1] - bounds[0]) * torch.rand(batch, 1, generator=generator)
+
+    asked = torch.rand(batch, length, generator=generator) < between(ASKED_SHARE)
+    return torch.where(asked, between(ASKED), between(GIVEN))
 
 
 def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
@@ -99,9 +102,8 @@ class BiasWarmUp:
 class DiffusionTask:
     """PLAID by cross-entropy: −log p(x | z) averaged over noise levels drawn where they teach most.
 
-    In a share `mixed` of the sequences some positions, from none to all, keep a low level of their own: the
-    network learns to use what it can read before it must make out everything at once, and to complete a text
-    that is given in part.
+    In a share `mixed` of the sequences some positions are nearly free of noise and the others nearly all noise:
+    the network learns from clean context, as masked models do, before it must make out everything at once.
     """
 
     def __init__(
@@ -118,10 +120,9 @@ class DiffusionTask:
     def loss(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
         batch, length = tokens.shape
         gamma = self.noise.draw(batch, generator)
-        levels = gamma[:, None].expand(batch, length)
         whole = batch - round(self.mixed * batch)
-        if whole < batch:
-            levels = torch.cat([levels[:whole], mix_levels(levels[whole:], generator)])
+        mixed = given_and_asked(batch - whole, length, generator)
+        levels = torch.cat([gamma[:whole, None].expand(whole, length), mixed])
         logits = self._noised_logits(tokens, levels.to(tokens.device), generator, SELF_CONDITIONED)
         per_sequence = F.cross_entropy(logits.transpose(1, 2), tokens, reduction="none").mean(dim=1)
         self.bias.taken += 1

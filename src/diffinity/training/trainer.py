@@ -26,6 +26,7 @@ from diffinity.sampling import no_denormals
 from diffinity.training import checkpoint
 from diffinity.training.checkpoint import Progress
 from diffinity.training.data import Batches, DocumentSource
+from diffinity.training.embeddings import neighbour_embeddings
 from diffinity.training.muon import Muon
 from diffinity.training.tasks import (
     AutoregressiveTask,
@@ -36,6 +37,7 @@ from diffinity.training.tasks import (
     is_hidden_matrix,
 )
 
+EMBEDDING_BLOCKS = 12  # of documents, from which the embeddings start
 ADJUSTABLE = ("steps", "cooldown")  # what a resumed run may change
 Kind = Literal["plaid", "plaid-bound", "autoregressive", "masked"]
 
@@ -52,19 +54,19 @@ class TrainingSettings:
     """
 
     kind: Kind = "plaid"
-    dim: int = 192
+    dim: int = 128
     n_blocks: int = 6
-    n_heads: int = 6
-    embed_dim: int = 64
+    n_heads: int = 4
+    embed_dim: int = 32
     lengths: tuple[int, ...] = (16, 32, 48, 64, 80, 96)
-    tokens_per_batch: int = 2048
-    steps: int = 20_000
+    tokens_per_batch: int = 1024
+    steps: int = 30_000
     warmup: int = 100
-    cooldown: int = 5_000
+    cooldown: int = 8_000
     muon_lr: float = 0.02
     adam_lr: float = 2e-3
-    bias_warmup: int = 2_000
-    mixed: float = 0.5
+    bias_warmup: int = 1_500
+    mixed: float = 0.75
     clip: float = 1.0
     ema: float = 0.999
     seed: int = 0
@@ -139,6 +141,8 @@ class Trainer:
         found = checkpoint.load(self.folder)
         if found is None:
             self.folder.mkdir(parents=True, exist_ok=True)
+            if isinstance(self.task, DiffusionTask | BoundTask):
+                self._start_embeddings(self.task.network.embedding_matrix.matrix)
             return
         progress, settings, parts = found
         ours, theirs = _plain(self.settings), settings
@@ -152,6 +156,14 @@ class Trainer:
         for index, optimizer in enumerate(self.optimizers):
             checkpoint.load_optimizer(self.task.network, optimizer, parts.get(f"optimizer{index}", {}))
         self.progress = progress
+
+    def _start_embeddings(self, matrix: Tensor) -> None:
+        batches = (batch for block in range(EMBEDDING_BLOCKS) for batch in self.batches.block(block))
+        vocab_size, dim = matrix.shape
+        start = neighbour_embeddings(batches, vocab_size, dim, self.eos, self.settings.seed)
+        with torch.no_grad():
+            matrix.copy_(start)
+            self.average["embedding_matrix.matrix"].copy_(start)
 
     def save(self) -> None:
         """Write a checkpoint now."""

@@ -20,8 +20,8 @@ from diffinity.training.corpus.fillers import Entry, article
 Split = Literal["train", "validation"]
 
 HELD_OUT_PERCENT = 3
-COMMON = 2.0  # a filler's place in its list is a uniform draw to this power: the head is common, the tail rare
-LEVELLED = 150  # how many of the shortest skeletons have about the same chance
+COMMON = 3.0  # a filler's place in its list is a uniform draw to this power: the head is common, the tail rare
+LEVELLED = 30  # how many of the shortest skeletons have about the same chance
 
 _PRONOUN_FORMS = frozenset({"he", "him", "his", "himself"})
 _CHARACTER_FORMS = _PRONOUN_FORMS | {"", "the", "intro"}

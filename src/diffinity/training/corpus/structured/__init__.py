@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from random import Random
+from statistics import median
 from typing import Final
 
 from diffinity.training.corpus.structured import (
@@ -27,7 +29,17 @@ from diffinity.training.corpus.structured import (
 )
 from diffinity.training.corpus.structured.registry import REGISTERED, Family, Kind
 
-__all__ = ["KINDS", "LONGEST", "SEPARATORS", "Family", "Kind", "document", "structured_documents"]
+__all__ = [
+    "KINDS",
+    "LEVELLED",
+    "LONGEST",
+    "SEPARATORS",
+    "Family",
+    "Kind",
+    "document",
+    "rank_of_kinds",
+    "structured_documents",
+]
 
 # Importing these modules is what registers their kinds.
 THEMES: Final = (
@@ -53,6 +65,7 @@ KINDS: Final[Mapping[str, Kind]] = REGISTERED
 # In characters: what a model of 96 to 128 tokens a document can mostly hold.
 LONGEST: Final = 330
 SPACED_SHARE: Final = 0.6
+LEVELLED: Final = 20  # how many of the shortest kinds have about the same chance
 SEPARATORS: Final = {"spaced": (", ", ": "), "compact": (",", ":")}
 
 
@@ -74,7 +87,7 @@ def document(kind: Kind, rng: Random) -> str:
 
 
 def structured_documents(rng: Random, kinds: Iterable[str] | None = None) -> Iterator[str]:
-    """Yield documents without end, of all kinds by their weights or only of the kinds named.
+    """Yield documents without end, of all kinds or only of the kinds named: short kinds more often.
 
     >>> len(next(structured_documents(Random(0)))) <= LONGEST
     True
@@ -89,6 +102,20 @@ def structured_documents(rng: Random, kinds: Iterable[str] | None = None) -> Ite
 
 
 def _documents(rng: Random, chosen: list[Kind]) -> Iterator[str]:
-    weights = [kind.weight for kind in chosen]
+    weights = [kind.weight / (rank_of_kinds()[kind.name] + LEVELLED) for kind in chosen]
     while True:
         yield document(rng.choices(chosen, weights)[0], rng)
+
+
+@cache
+def rank_of_kinds() -> Mapping[str, int]:
+    """The place of every kind when they are ordered by the usual length of their documents, the shortest first.
+
+    >>> rank_of_kinds()["geo_point"] < len(KINDS) / 2
+    True
+    """
+    lengths = {
+        name: median(len(document(kind, Random(f"{name}/{draw}"))) for draw in range(9))
+        for name, kind in KINDS.items()
+    }
+    return {name: rank for rank, name in enumerate(sorted(lengths, key=lambda name: (lengths[name], name)))}
