@@ -44,11 +44,13 @@ def acceptance(
     *,
     logits: bool = False,
     softmax: Tensor | None = None,
+    in_place: bool = False,
     backend: Backend = "auto",
 ) -> Acceptance:
     """log P(L) and posterior marginals for token distributions (B, L, V), or with `logits=True` their logits.
 
-    `softmax` (B, L, V) is that of the logits, where the caller has it already.
+    `softmax` (B, L, V) is that of the logits, where the caller has it already; with `in_place` the marginals may
+    be written over it.
 
     `automaton` is one for all samples or a list with one for each. The CPU runs compiled loops, other devices
     batched torch; `backend` overrides that. A sample whose P(L) is zero has log_prob −inf and marginals p, that
@@ -65,10 +67,11 @@ def acceptance(
     log_prob = torch.empty(probs.shape[0], dtype=torch.float64, device=probs.device)
     if _use_numba(probs, backend):
         samples = cpu.split(probs.cpu(), logits, None if softmax is None else softmax.cpu())
-        q = np.empty(probs.shape, samples[0].probs.dtype if samples else np.float32)
+        marginals = _room(probs, softmax if in_place and logits else None)
+        q = marginals.numpy()
         found = cpu.over_batch(lambda i: cpu.marginals(samples[i], automata[i], q[i]), len(samples))
         log_prob[:] = torch.tensor(found, dtype=torch.float64)
-        return Acceptance(log_prob, torch.from_numpy(q).to(probs.device))
+        return Acceptance(log_prob, marginals.to(probs.device))
     marginals = torch.empty(probs.shape, dtype=torch.float64, device=probs.device)
     for one, rows in _by_automaton(automata):
         log_prob[rows], marginals[rows] = batched.marginals(probs[rows].detach(), one, logits)
@@ -81,6 +84,7 @@ def path_acceptance(
     *,
     logits: bool = False,
     softmax: Tensor | None = None,
+    in_place: bool = False,
     seed: int | None = None,
 ) -> Acceptance:
     """As `acceptance`, but given one path of automaton states instead of all of them.
@@ -97,14 +101,23 @@ def path_acceptance(
     """
     automata = _check(probs, automaton)
     samples = cpu.split(probs.cpu(), logits, None if softmax is None else softmax.cpu())
-    q = np.empty(probs.shape, samples[0].probs.dtype if samples else np.float32)
+    marginals = _room(probs, softmax if in_place and logits else None)
+    q = marginals.numpy()
 
     def work(i: int) -> float:
         rng = None if seed is None else np.random.default_rng((seed, i))
         return cpu.path_marginals(samples[i], automata[i], rng, q[i])
 
     log_prob = torch.tensor(cpu.over_batch(work, len(samples)), dtype=torch.float64)
-    return Acceptance(log_prob.to(probs.device), torch.from_numpy(q).to(probs.device))
+    return Acceptance(log_prob.to(probs.device), marginals.to(probs.device))
+
+
+def _room(probs: Tensor, over: Tensor | None) -> Tensor:
+    """Where the marginals of probs (B, L, V) go on the CPU: over a tensor that is given and fits, or a new one."""
+    dtype = probs.dtype if probs.dtype == torch.float64 else torch.float32
+    if over is not None and over.device.type == "cpu" and over.dtype == dtype and over.is_contiguous():
+        return over.detach()
+    return torch.empty(probs.shape, dtype=dtype)
 
 
 def log_acceptance(logits: Tensor, automaton: Automata, *, backend: Backend = "auto") -> Tensor:

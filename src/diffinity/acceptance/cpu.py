@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,15 +27,21 @@ class Scores:
 
     probs: Array
     logits: Array | None = None
-    log_norm: NDArray[np.float64] | None = None  # (L,)
 
     @property
     def length(self) -> int:
         return int(self.probs.shape[0])
 
+    @cached_property
+    def log_norm(self) -> NDArray[np.float64]:
+        """log Σ exp(logits) (L,), from the largest of both, which is much cheaper than `logsumexp`."""
+        assert self.logits is not None
+        largest: NDArray[np.float64] = self.logits.max(axis=1).astype(np.float64)
+        return largest - np.log(self.probs.max(axis=1).astype(np.float64))
+
     def log_probs(self) -> NDArray[np.float64]:
         """log p (L, V) in float64, −inf for impossible tokens."""
-        if self.logits is not None and self.log_norm is not None:
+        if self.logits is not None:
             return self.logits.astype(np.float64) - self.log_norm[:, None]
         with np.errstate(divide="ignore"):
             return np.log(self.probs.astype(np.float64))
@@ -49,9 +56,7 @@ def split(scores: Tensor, logits: bool, softmax: Tensor | None = None) -> list[S
     if not logits:
         return [Scores(sample.numpy()) for sample in scores]
     probs = scores.softmax(dim=-1) if softmax is None else softmax.detach().to(scores).contiguous()
-    # log Σ exp(logits) from the largest of both, which is much cheaper than `logsumexp`.
-    norms = scores.amax(dim=-1).double() - probs.amax(dim=-1).double().log()
-    return [Scores(p.numpy(), s.numpy(), n.numpy()) for p, s, n in zip(probs, scores, norms, strict=True)]
+    return [Scores(p.numpy(), s.numpy()) for p, s in zip(probs, scores, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ def weights(scores: Scores, automaton: TokenAutomaton) -> Weights:
     log_scale = np.empty(scores.length)
     _call(kernels.class_sums, scores.probs, automaton.class_of, sums)
     useful = automaton.useful
-    if scores.logits is not None:
+    if scores.logits is not None and bool((useful & (sums <= kernels.TINY)).any()):
         order, first = automaton.tokens_by_class
         _call(kernels.rescue_sums, scores.logits, scores.log_norm, order, first, useful, sums, log_sums)
     else:
@@ -89,13 +94,13 @@ def forward(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDArray[np.fl
     """log P(L) and the forward masses (L+1, S)."""
     length = w.scaled.shape[0]
     alpha = np.empty((length + 1, automaton.n_states))
-    edges = automaton.edges
+    into = automaton.incoming
     log_total = _call(
         kernels.forward,
         w.grouped,
-        edges.first,
-        edges.head,
-        edges.group,
+        into.first,
+        into.tail,
+        into.group,
         automaton.live(length),
         automaton.accepting,
         alpha,
@@ -112,14 +117,12 @@ def marginals(scores: Scores, automaton: TokenAutomaton, out: Array) -> float:
         return log_prob
     edges = automaton.edges
     posterior = np.empty_like(w.grouped)
-    live = automaton.live(scores.length)
     _call(
         kernels.backward,
         w.grouped,
         edges.first,
         edges.head,
         edges.group,
-        live,
         automaton.accepting,
         alpha,
         posterior,
@@ -154,54 +157,66 @@ def path_marginals(
 
 def _path(w: Weights, automaton: TokenAutomaton, rng: np.random.Generator | None) -> NDArray[np.int64] | None:
     """The pairs along a path of states, or None where every path has probability zero."""
-    edges, length = automaton.edges, w.scaled.shape[0]
-    path = np.zeros(length, np.int64)
-    live = automaton.live(length)
+    length = w.scaled.shape[0]
     if rng is None:
         with np.errstate(divide="ignore"):
-            log_weight = np.log(w.grouped)
-        value = _call(
-            path_kernels.best_path,
-            log_weight,
-            edges.first,
-            edges.head,
-            edges.group,
-            live,
-            automaton.accepting,
-            path,
-        )
+            path, value = _best_path(np.log(w.grouped), automaton)
         return path if value > -np.inf else None
     log_prob, alpha = forward(w, automaton)
     if log_prob == -np.inf:
         return None
     draws = rng.random(length + 1)
+    path = np.zeros(length, np.int64)
+    into = automaton.incoming
     _call(
         path_kernels.sample_path,
         w.grouped,
-        edges.head,
-        edges.group,
+        into.first,
+        into.tail,
+        into.group,
+        into.pair,
         alpha,
         automaton.accepting,
         draws,
         path,
-        edges.tail,
     )
     return path
 
 
+def _best_path(log_weight: NDArray[np.float64], automaton: TokenAutomaton) -> tuple[NDArray[np.int64], float]:
+    """The pairs of the path with the largest Σ log_weight (L, G), and that sum."""
+    path = np.zeros(log_weight.shape[0], np.int64)
+    into = automaton.incoming
+    value = _call(
+        path_kernels.best_path,
+        log_weight,
+        into.first,
+        into.tail,
+        into.group,
+        into.pair,
+        automaton.live(len(path)),
+        automaton.accepting,
+        path,
+    )
+    return path, float(value)
+
+
 def _expand(scores: Scores, automaton: TokenAutomaton, w: Weights, ratio: NDArray[np.float64], out: Array) -> None:
-    """q into `out` (L, V) from q/p per class in units of the scaled sums."""
+    """q into `out` (L, V), which may be p itself, from q/p per class in units of the scaled sums."""
     mass = w.scaled * ratio  # the posterior probability of each class
     with np.errstate(over="ignore", invalid="ignore"):
         per_token = np.where(w.sums > kernels.TINY, ratio * np.exp(-w.log_scale)[:, None], 0.0)
     _call(kernels.expand, scores.probs, automaton.class_of, per_token.astype(scores.probs.dtype), out)
+    small = (w.sums <= kernels.TINY) & (mass > 0)
+    if not small.any():
+        return
     if scores.logits is not None:
         order, first = automaton.tokens_by_class
         _call(kernels.expand_rescued, scores.logits, scores.log_norm, order, first, w.sums, w.log_sums, mass, out)
-    elif (small := (w.sums <= kernels.TINY) & (mass > 0)).any():
-        for k, c in zip(*np.nonzero(small), strict=True):
-            tokens = automaton.class_of == c
-            out[k, tokens] = mass[k, c] * (scores.probs[k, tokens].astype(np.float64) / w.sums[k, c])
+        return
+    for k, c in zip(*np.nonzero(small), strict=True):
+        tokens = automaton.class_of == c
+        out[k, tokens] = mass[k, c] * (scores.probs[k, tokens].astype(np.float64) / w.sums[k, c])
 
 
 FLOOR = -1e5  # what an impossible token counts when something has to be decoded all the same
@@ -217,11 +232,7 @@ def best_string(scores: Scores, automaton: TokenAutomaton) -> tuple[float, NDArr
     log_weight = np.empty((scores.length, edges.n_groups))
     which = np.empty((scores.length, edges.n_groups), np.int32)
     _call(path_kernels.group_maxima, best, edges.members_first, edges.members, log_weight, which)
-    path = np.zeros(scores.length, np.int64)
-    live = automaton.live(scores.length)
-    _call(
-        path_kernels.best_path, log_weight, edges.first, edges.head, edges.group, live, automaton.accepting, path
-    )
+    path, _ = _best_path(log_weight, automaton)
     at = np.arange(scores.length)
     ids = where[at, which[at, edges.group[path]]].astype(np.int64)
     return float(log_probs[at, ids].sum()), ids

@@ -17,6 +17,7 @@ I64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 TINY = 1e-25  # class sums below this are made again from the logits
+ANY_ORDER = {"reassoc", "contract", "nsz"}  # sums may be added up in another order
 REACH = 40.0  # nats below a class's largest logit: what lies lower adds less than 1e-12 of it
 
 
@@ -102,33 +103,33 @@ def group_sums(sums: Floats, members_first: I64, members: I32, out: Floats) -> N
             out[k, g] = total
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, fastmath=ANY_ORDER)
 def forward(
-    weight: Floats, first: I64, head: I32, group: I32, live: Bools, accepting: Bools, alpha: Floats
+    weight: Floats, in_first: I64, in_tail: I32, in_group: I32, live: Bools, accepting: Bools, alpha: Floats
 ) -> float:
     """Fill alpha (L+1, S) with normalised forward masses; log Σ over accepted paths of Π weight."""
     length, n = alpha.shape[0] - 1, alpha.shape[1]
-    alpha[:] = 0.0
+    alpha[0] = 0.0
     if not live[0, 0]:
+        alpha[:] = 0.0
         return -np.inf
     alpha[0, 0] = 1.0
     log_total = 0.0
     for k in range(length):
+        here, there, by_group, can_finish = alpha[k], alpha[k + 1], weight[k], live[k + 1]
         total = 0.0
-        for s in range(n):
-            mass = alpha[k, s]
-            if mass == 0.0:
-                continue
-            for e in range(first[s], first[s + 1]):
-                t = head[e]
-                if live[k + 1, t]:
-                    moved = mass * weight[k, group[e]]
-                    alpha[k + 1, t] += moved
-                    total += moved
+        for t in range(n):
+            mass = 0.0
+            if can_finish[t]:
+                for e in range(in_first[t], in_first[t + 1]):
+                    mass += here[in_tail[e]] * by_group[in_group[e]]
+            there[t] = mass
+            total += mass
         if total == 0.0:
+            alpha[k + 1 :] = 0.0
             return -np.inf
-        for s in range(n):
-            alpha[k + 1, s] /= total
+        for t in range(n):
+            there[t] /= total
         log_total += np.log(total)
     ending = 0.0
     for s in range(n):
@@ -137,18 +138,14 @@ def forward(
     return log_total + np.log(ending)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, fastmath=ANY_ORDER)
 def backward(
-    weight: Floats,
-    first: I64,
-    head: I32,
-    group: I32,
-    live: Bools,
-    accepting: Bools,
-    alpha: Floats,
-    posterior: Floats,
+    weight: Floats, first: I64, head: I32, group: I32, accepting: Bools, alpha: Floats, posterior: Floats
 ) -> None:
-    """posterior[k, g] = Σ over pairs of group g of α_k[s]·β_{k+1}[t], with Σ_g weight·posterior = 1."""
+    """posterior[k, g] = Σ over pairs of group g of α_k[s]·β_{k+1}[t], with Σ_g weight·posterior = 1.
+
+    α is zero for states that cannot finish, so only their pairs are left out.
+    """
     length, n = alpha.shape[0] - 1, alpha.shape[1]
     beta = np.zeros(n)
     before = np.zeros(n)
@@ -156,27 +153,24 @@ def backward(
     for s in range(n):
         beta[s] = 1.0 if accepting[s] else 0.0
     for k in range(length - 1, -1, -1):
+        by_group, into = weight[k], posterior[k]
         peak = 0.0
         for s in range(n):
-            before[s] = 0.0
-            if not live[k, s]:
-                continue
             mass = alpha[k, s]
             total = 0.0
-            for e in range(first[s], first[s + 1]):
-                t = head[e]
-                if beta[t] != 0.0 and live[k + 1, t]:
-                    g = group[e]
-                    total += weight[k, g] * beta[t]
-                    posterior[k, g] += mass * beta[t]
+            if mass != 0.0:
+                for e in range(first[s], first[s + 1]):
+                    onward = beta[head[e]]
+                    total += by_group[group[e]] * onward
+                    into[group[e]] += mass * onward
             before[s] = total
             peak = max(peak, total)
         norm = 0.0
         for g in range(weight.shape[1]):
-            norm += weight[k, g] * posterior[k, g]
+            norm += by_group[g] * into[g]
         if norm > 0.0:
             for g in range(weight.shape[1]):
-                posterior[k, g] /= norm
+                into[g] /= norm
         for s in range(n):
             beta[s] = before[s] / peak if peak > 0.0 else 0.0
 

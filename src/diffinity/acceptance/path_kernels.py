@@ -41,65 +41,62 @@ def group_maxima(best: Floats, members_first: I64, members: I32, out: Floats, wh
 
 @njit(nogil=True, cache=True)
 def best_path(
-    log_weight: Floats, first: I64, head: I32, group: I32, live: Bools, accepting: Bools, edges: I64
+    log_weight: Floats,
+    in_first: I64,
+    in_tail: I32,
+    in_group: I32,
+    in_pair: I64,
+    live: Bools,
+    accepting: Bools,
+    path: I64,
 ) -> float:
-    """edges[k] = the k-th pair of the path with the largest Σ log_weight; its value, −inf if there is none."""
-    length, n = edges.shape[0], live.shape[1]
-    value = np.full((length + 1, n), -np.inf)
-    back = np.full((length + 1, n), -1, np.int64)
-    tail = np.full((length + 1, n), -1, np.int32)
+    """path[k] = the k-th pair of the path with the largest Σ log_weight; its value, −inf if there is none.
+
+    Only values are kept on the way; the way back asks at each state which pair its value came by.
+    """
+    length, n = path.shape[0], live.shape[1]
+    value = np.empty((length + 1, n))
+    value[0] = -np.inf
     value[0, 0] = 0.0
     for k in range(length):
-        for s in range(n):
-            here = value[k, s]
-            if here == -np.inf or not live[k, s]:
-                continue
-            for e in range(first[s], first[s + 1]):
-                t = head[e]
-                if live[k + 1, t]:
-                    there = here + log_weight[k, group[e]]
-                    if there > value[k + 1, t]:
-                        value[k + 1, t] = there
-                        back[k + 1, t] = e
-                        tail[k + 1, t] = s
-    last = -1
+        here, there, by_group, can_finish = value[k], value[k + 1], log_weight[k], live[k + 1]
+        for t in range(n):
+            top = -np.inf
+            if can_finish[t]:
+                for e in range(in_first[t], in_first[t + 1]):
+                    top = max(top, here[in_tail[e]] + by_group[in_group[e]])
+            there[t] = top
+    state = -1
     top = -np.inf
     for s in range(n):
         if accepting[s] and value[length, s] > top:
             top = value[length, s]
-            last = s
-    if last < 0:
+            state = s
+    if state < 0:
         return -np.inf
-    s = last
-    for k in range(length, 0, -1):
-        edges[k - 1] = back[k, s]
-        s = tail[k, s]
+    for k in range(length - 1, -1, -1):
+        for e in range(in_first[state], in_first[state + 1]):
+            if value[k, in_tail[e]] + log_weight[k, in_group[e]] == value[k + 1, state]:
+                path[k] = in_pair[e]
+                state = in_tail[e]
+                break
     return top
 
 
 @njit(nogil=True, cache=True)
 def sample_path(
     weight: Floats,
-    head: I32,
-    group: I32,
+    in_first: I64,
+    in_tail: I32,
+    in_group: I32,
+    in_pair: I64,
     alpha: Floats,
     accepting: Bools,
     draws: Floats,
-    edges: I64,
-    tail: I32,
+    path: I64,
 ) -> None:
-    """edges[k] = the k-th pair of a path drawn in proportion to Π weight, backwards through alpha."""
-    length, n = edges.shape[0], alpha.shape[1]
-    in_first = np.zeros(n + 1, np.int64)
-    for e in range(head.shape[0]):
-        in_first[head[e] + 1] += 1
-    for s in range(n):
-        in_first[s + 1] += in_first[s]
-    filled = in_first[:-1].copy()
-    into = np.empty(head.shape[0], np.int64)
-    for e in range(head.shape[0]):
-        into[filled[head[e]]] = e
-        filled[head[e]] += 1
+    """path[k] = the k-th pair of a path drawn in proportion to Π weight, backwards through alpha."""
+    length, n = path.shape[0], alpha.shape[1]
     total = 0.0
     for s in range(n):
         if accepting[s]:
@@ -114,21 +111,19 @@ def sample_path(
                 break
     for k in range(length - 1, -1, -1):
         total = 0.0
-        for i in range(in_first[state], in_first[state + 1]):
-            e = into[i]
-            total += alpha[k, tail[e]] * weight[k, group[e]]
+        for e in range(in_first[state], in_first[state + 1]):
+            total += alpha[k, in_tail[e]] * weight[k, in_group[e]]
         rest = draws[k] * total
         chosen = -1
-        for i in range(in_first[state], in_first[state + 1]):
-            e = into[i]
-            share = alpha[k, tail[e]] * weight[k, group[e]]
+        for e in range(in_first[state], in_first[state + 1]):
+            share = alpha[k, in_tail[e]] * weight[k, in_group[e]]
             if share > 0.0:
                 chosen = e
                 rest -= share
                 if rest < 0.0:
                     break
-        edges[k] = chosen
-        state = tail[chosen]
+        path[k] = in_pair[chosen]
+        state = in_tail[chosen]
 
 
 @njit(nogil=True, cache=True)

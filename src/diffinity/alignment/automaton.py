@@ -42,6 +42,16 @@ class GroupedEdges:
         return int(self.members_first.shape[0] - 1)
 
 
+@dataclass(frozen=True)
+class IncomingEdges:
+    """The pairs of `GroupedEdges` sorted by head, as loops want them that ask where a state is reached from."""
+
+    first: NDArray[np.int64]  # (S+1,): where each head begins
+    tail: NDArray[np.int32]  # (P,)
+    group: NDArray[np.int32]  # (P,)
+    pair: NDArray[np.int64]  # (P,): which pair of `GroupedEdges` it is
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class TokenAutomaton:
     """A trimmed, minimal automaton over token ids: `next[s, class_of[v]]` follows s on token v, −1 for none.
@@ -137,6 +147,14 @@ class TokenAutomaton:
             members_first=np.cumsum([0, *(len(m) for m in members)]).astype(np.int64),
             members=np.concatenate(members) if members else np.zeros(0, np.int32),
         )
+
+    @cached_property
+    def incoming(self) -> IncomingEdges:
+        """The pairs of `edges` by head."""
+        edges = self.edges
+        order = np.argsort(edges.head, kind="stable").astype(np.int64)
+        first = np.searchsorted(edges.head[order], np.arange(self.n_states + 1)).astype(np.int64)
+        return IncomingEdges(first, edges.tail[order].astype(np.int32), edges.group[order].astype(np.int32), order)
 
     def live(self, length: int) -> NDArray[np.bool_]:
         """(length+1, S): the states that can be met after k tokens on the way to acceptance after `length`."""

@@ -109,13 +109,13 @@ def drawn(share: NDArray[np.float64], draws: NDArray[np.float64]) -> NDArray[np.
 # With thousands of rows and one small automaton the batched backend is the quicker one; the numbers are the same.
 @dataclass(frozen=True)
 class _Posterior(PosteriorGuidance):
-    def _posterior(self, logits: Tensor, softmax: Tensor) -> Acceptance:
+    def _posterior(self, logits: Tensor, softmax: Tensor, in_place: bool = False) -> Acceptance:
         return acceptance(logits, self.automata, logits=True, backend="torch")
 
 
 @dataclass(frozen=True)
 class _Gradient(GradientGuidance):
-    def _posterior(self, logits: Tensor, softmax: Tensor) -> Acceptance:
+    def _posterior(self, logits: Tensor, softmax: Tensor, in_place: bool = False) -> Acceptance:
         return acceptance(logits, self.automata, logits=True, backend="torch")
 
 

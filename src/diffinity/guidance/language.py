@@ -54,7 +54,7 @@ class LanguageGuidance:
         logits = model.denoise(step.z.to(model.dtype), step.gamma(model), step.x_selfcond)
         p = logits.softmax(dim=-1)
         x = each(p, model.embedding)
-        found = self._told(step, self._posterior(logits, p))
+        found = self._told(step, self._posterior(logits, p, in_place=True))
         if bool((found.log_prob > -ALMOST_CERTAIN).all()):
             return Prediction(logits, x, x_selfcond=x, log_acceptance=found.log_prob)
         guided = each(found.marginals.to(p.dtype), model.embedding)
@@ -75,9 +75,9 @@ class LanguageGuidance:
         shift = gamma * gradient.double() * (step.level.sigma_squared / step.level.alpha)
         return Prediction(logits.detach(), x, guided, shift, found.log_prob)
 
-    def _posterior(self, logits: Tensor, softmax: Tensor) -> Acceptance:
-        """log P(L) and q."""
-        return acceptance(logits, self.automata, logits=True, softmax=softmax)
+    def _posterior(self, logits: Tensor, softmax: Tensor, in_place: bool = False) -> Acceptance:
+        """log P(L) and q, which with `in_place` may take the place of the softmax."""
+        return acceptance(logits, self.automata, logits=True, softmax=softmax, in_place=in_place)
 
     def _told(self, step: DenoisingStep, found: Acceptance) -> Acceptance:
         if self.on_step is not None:

@@ -26,8 +26,10 @@ class PathGuidance(LanguageGuidance):
     jacobian: bool = False
     draw: int | None = None
 
-    def _posterior(self, logits: Tensor, softmax: Tensor) -> Acceptance:
-        return path_acceptance(logits, self.automata, logits=True, softmax=softmax, seed=self.draw)
+    def _posterior(self, logits: Tensor, softmax: Tensor, in_place: bool = False) -> Acceptance:
+        return path_acceptance(
+            logits, self.automata, logits=True, softmax=softmax, in_place=in_place, seed=self.draw
+        )
 
     def _guided(self, model: DiffusionLM, step: DenoisingStep, gamma: float) -> Prediction:
         here = self if self.draw is None else replace(self, draw=self.draw * 1_000_003 + step.index)
