@@ -19,11 +19,10 @@ import pytest
 
 from diffinity.training.corpus.structured import (
     KINDS,
-    LEVELLED,
     LONGEST,
     SEPARATORS,
+    chance,
     document,
-    rank_of_kinds,
     structured_documents,
 )
 from diffinity.training.corpus.structured.keys import KEYS
@@ -128,14 +127,13 @@ def test_six_in_ten_json_documents_are_spaced() -> None:
 
 
 def test_small_kinds_are_drawn_less_often_and_short_kinds_more_often() -> None:
-    rank = rank_of_kinds()
-    chance = {name: KINDS[name].weight / (rank[name] + LEVELLED) for name in ("mac_address", "geo_point", "order")}
+    chances = {name: chance(KINDS[name]) for name in ("mac_address", "geo_point", "order")}
     drawn = Counter(
         "mac_address" if text.startswith("00:") else "order" if "order_id" in text else "geo_point"
-        for text in islice(structured_documents(Random(3), kinds=list(chance)), 4000)
+        for text in islice(structured_documents(Random(3), kinds=list(chances)), 4000)
     )
     for name, count in drawn.items():
-        assert count / 4000 == pytest.approx(chance[name] / sum(chance.values()), abs=0.04)
+        assert count / 4000 == pytest.approx(chances[name] / sum(chances.values()), abs=0.04)
     assert drawn["geo_point"] > 2 * drawn["order"]
     assert drawn["geo_point"] > 2 * drawn["mac_address"]
 

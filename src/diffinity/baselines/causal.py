@@ -119,6 +119,8 @@ class CachedContinuations:
 def causal_model(model: AutoregressiveLM | CausalModel | str) -> CausalModel:
     """The model behind the interface; a `str` is `hf:` and a name on the Hugging Face hub or a folder.
 
+    With `hf+code:` instead of `hf:` the repository's own Python code runs.
+
     >>> causal_model("gpt2")
     Traceback (most recent call last):
     diffinity.errors.InvalidArgument: a causal model is named as 'hf:NAME', for example 'hf:gpt2', not 'gpt2'
@@ -126,9 +128,20 @@ def causal_model(model: AutoregressiveLM | CausalModel | str) -> CausalModel:
     if isinstance(model, AutoregressiveLM):
         return Companion(model)
     if isinstance(model, str):
-        if not model.startswith("hf:"):
-            raise InvalidArgument(f"a causal model is named as 'hf:NAME', for example 'hf:gpt2', not {model!r}")
         from diffinity.baselines.hugging_face import HuggingFaceCausal
 
-        return HuggingFaceCausal.load(model.removeprefix("hf:"))
+        name, trusted = on_the_hub(model, "a causal model is named as 'hf:NAME', for example 'hf:gpt2'")
+        return HuggingFaceCausal.load(name, trust_remote_code=trusted)
     return model
+
+
+def on_the_hub(model: str, expected: str) -> tuple[str, bool]:
+    """The name in `hf:NAME` or `hf+code:NAME`, and whether the repository's own Python code may run (the latter).
+
+    >>> on_the_hub("hf+code:GSAI-ML/LLaDA-8B-Base", "")
+    ('GSAI-ML/LLaDA-8B-Base', True)
+    """
+    prefix, _, name = model.partition(":")
+    if prefix not in ("hf", "hf+code") or not name:
+        raise InvalidArgument(f"{expected}, not {model!r}")
+    return name, prefix == "hf+code"

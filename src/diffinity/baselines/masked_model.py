@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from diffinity.errors import InvalidArgument
+from diffinity.baselines.causal import on_the_hub
 from diffinity.models.transformer import MaskedLM
 
 
@@ -72,8 +72,8 @@ class MaskedCompanion:
 def masked_model(model: MaskedLM | MaskedModel | str) -> MaskedModel:
     """The model behind the interface; a `str` is `hf:` and a name on the Hugging Face hub or a folder.
 
-    LLaDA's repositories bring Python code of their own, so it is loaded in the open:
-    `HuggingFaceMasked.load("GSAI-ML/LLaDA-8B-Base", trust_remote_code=True)`.
+    LLaDA's repositories bring Python code of their own, which runs only where it is asked for:
+    `hf+code:GSAI-ML/LLaDA-8B-Base`.
 
     >>> masked_model("llada")
     Traceback (most recent call last):
@@ -82,9 +82,8 @@ def masked_model(model: MaskedLM | MaskedModel | str) -> MaskedModel:
     if isinstance(model, MaskedLM):
         return MaskedCompanion(model)
     if isinstance(model, str):
-        if not model.startswith("hf:"):
-            raise InvalidArgument(f"a masked model is named as 'hf:NAME', not {model!r}")
         from diffinity.baselines.hugging_face import HuggingFaceMasked
 
-        return HuggingFaceMasked.load(model.removeprefix("hf:"))
+        name, trusted = on_the_hub(model, "a masked model is named as 'hf:NAME'")
+        return HuggingFaceMasked.load(name, trust_remote_code=trusted)
     return model

@@ -20,7 +20,7 @@ from diffinity.models.loading import EMBEDDED
 Role = Literal["diffusion", "autoregressive", "masked"]
 ROLES: tuple[Role, ...] = ("diffusion", "autoregressive", "masked")
 GROUPS = ("all", "ours", "baselines")
-HUGGING_FACE = "hf:"
+HUGGING_FACE = ("hf:", "hf+code:")
 PER_CALL = "batch"  # an option that is not the system's: how many texts a call asks for
 
 

@@ -21,7 +21,8 @@ Split = Literal["train", "validation"]
 
 HELD_OUT_PERCENT = 3
 COMMON = 3.0  # a filler's place in its list is a uniform draw to this power: the head is common, the tail rare
-LEVELLED = 30  # how many of the shortest skeletons have about the same chance
+LEVELLED = 60  # how many of the shortest skeletons have about the same chance
+RARER = 1.5  # the exponent with which the chance falls after those
 
 _PRONOUN_FORMS = frozenset({"he", "him", "his", "himself"})
 _CHARACTER_FORMS = _PRONOUN_FORMS | {"", "the", "intro"}
@@ -274,8 +275,17 @@ def load_skeletons(split: Split) -> tuple[Template, ...]:
     return tuple(templates.values())
 
 
+def plain_length(line: str) -> int:
+    """About how long the texts of a skeleton are: a slot counts five letters, a choice its first alternative.
+
+    >>> plain_length("{P} ate [some|all the] {food.the}.")
+    21
+    """
+    return len(_SLOT_TEXT.sub("xxxxx", re.sub(r"\[([^|\]]*)[^\]]*\]", r"\1", line)))
+
+
 def english_documents(rng: random.Random, split: Split) -> Iterator[str]:
-    """Documents without end: the r-th shortest skeleton with a chance of 1/(r + LEVELLED), always with new words.
+    """Documents without end: the r-th shortest skeleton with a chance of (r + LEVELLED)^−RARER, always new words.
 
     As in any language few forms are frequent and most are rare: a small network learns to write the former
     well long before it has seen enough of the latter, and short sentences before stories.
@@ -283,7 +293,7 @@ def english_documents(rng: random.Random, split: Split) -> Iterator[str]:
     >>> len([text for text, _ in zip(english_documents(random.Random(0), "train"), range(3))])
     3
     """
-    templates = sorted(load_skeletons(split), key=lambda template: (len(template.source), template.source))
-    chances = list(accumulate(1 / (rank + LEVELLED) for rank in range(len(templates))))
+    templates = sorted(load_skeletons(split), key=lambda one: (plain_length(one.source), one.source))
+    chances = list(accumulate((rank + LEVELLED) ** -RARER for rank in range(len(templates))))
     while True:
         yield render(rng.choices(templates, cum_weights=chances)[0], rng)

@@ -31,11 +31,11 @@ from diffinity.training.corpus.structured.registry import REGISTERED, Family, Ki
 
 __all__ = [
     "KINDS",
-    "LEVELLED",
     "LONGEST",
     "SEPARATORS",
     "Family",
     "Kind",
+    "chance",
     "document",
     "rank_of_kinds",
     "structured_documents",
@@ -65,7 +65,8 @@ KINDS: Final[Mapping[str, Kind]] = REGISTERED
 # In characters: what a model of 96 to 128 tokens a document can mostly hold.
 LONGEST: Final = 330
 SPACED_SHARE: Final = 0.6
-LEVELLED: Final = 20  # how many of the shortest kinds have about the same chance
+LEVELLED: Final = 40  # how many of the shortest kinds have about the same chance
+RARER: Final = 1.5  # the exponent with which the chance falls after those
 SEPARATORS: Final = {"spaced": (", ", ": "), "compact": (",", ":")}
 
 
@@ -102,9 +103,18 @@ def structured_documents(rng: Random, kinds: Iterable[str] | None = None) -> Ite
 
 
 def _documents(rng: Random, chosen: list[Kind]) -> Iterator[str]:
-    weights = [kind.weight / (rank_of_kinds()[kind.name] + LEVELLED) for kind in chosen]
+    weights = [chance(kind) for kind in chosen]
     while True:
         yield document(rng.choices(chosen, weights)[0], rng)
+
+
+def chance(kind: Kind) -> float:
+    """How often a kind is drawn, up to a factor.
+
+    >>> chance(KINDS["geo_point"]) > chance(KINDS["order"])
+    True
+    """
+    return kind.weight * (rank_of_kinds()[kind.name] + LEVELLED) ** -RARER
 
 
 @cache
