@@ -45,6 +45,11 @@ class PlaidConfig:
     def head_dim(self) -> int:
         return self.dim // self.n_heads
 
+    @property
+    def about_parameters(self) -> int:
+        """The number of parameters but for the small ones."""
+        return 12 * self.n_blocks * self.dim**2 + self.vocab_size * (self.dim + self.embed_dim)
+
 
 class RMSNorm(nn.Module):
     def __init__(self, dim: int) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from diffinity.errors import CheckpointError
 from diffinity.models.plaid import Embedding, PlaidConfig, PlaidNetwork
-from diffinity.models.pretrained import PretrainedLM, load_strictly
+from diffinity.models.pretrained import PretrainedLM, load_strictly, unfilled
 from diffinity.models.protocol import DiffusionLM, SamplingDefaults
 from diffinity.models.schedule import GammaBounds, NoiseSchedule
 
@@ -124,7 +124,6 @@ class PlaidLM(PretrainedLM, DiffusionLM):
             config = PlaidConfig(**fields)
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"the config does not describe a PLAID network: {error}") from None
-        with torch.device("meta"):
-            modules = PlaidModules(config)
+        modules = unfilled(lambda: PlaidModules(config), config.about_parameters)
         load_strictly(modules, tensors)
         return cls(modules, tokenizer, eos_token_id, sampling_defaults)

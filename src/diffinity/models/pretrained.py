@@ -10,9 +10,9 @@ import dataclasses
 import hashlib
 import json
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from huggingface_hub import ModelHubMixin, snapshot_download
@@ -216,6 +216,26 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except SafetensorError as error:
         raise CheckpointError(f"{path} is not a complete safetensors file: {error}") from None
+
+
+SMALL = 50_000_000  # parameters
+M = TypeVar("M", bound=torch.nn.Module)
+
+
+def unfilled(build: Callable[[], M], parameters: int) -> M:
+    """A network for weights to be put into, of about so many parameters.
+
+    A large one has no memory of its own. A small one has: without, torch would import its compiler, which takes
+    longer than all the rest.
+
+    >>> unfilled(lambda: torch.nn.Linear(2, 3), 6).weight.device.type
+    'cpu'
+    """
+    if parameters > SMALL:
+        with torch.device("meta"):
+            return build()
+    with torch.random.fork_rng(devices=[]):
+        return build()
 
 
 def load_strictly(module: torch.nn.Module, tensors: Mapping[str, Tensor]) -> None:

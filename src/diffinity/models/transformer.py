@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from diffinity.errors import CheckpointError
 from diffinity.models.plaid import Block, PlaidConfig, RMSNorm, Rotary
-from diffinity.models.pretrained import PretrainedLM, load_strictly
+from diffinity.models.pretrained import PretrainedLM, load_strictly, unfilled
 from diffinity.models.protocol import SamplingDefaults
 
 
@@ -121,8 +121,7 @@ class TransformerLM(PretrainedLM):
             raise CheckpointError(f"the config does not describe a transformer: {error}") from None
         if eos_token_id is None:
             raise CheckpointError("the config has no eos_token_id")
-        with torch.device("meta"):
-            network = Transformer(config)
+        network = unfilled(lambda: Transformer(config), config.blocks().about_parameters)
         load_strictly(network, tensors)
         return cls(network, tokenizer, eos_token_id, sampling_defaults)
 
