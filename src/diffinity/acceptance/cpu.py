@@ -76,13 +76,10 @@ def weights(scores: Scores, automaton: TokenAutomaton) -> Weights:
     sums, log_sums, scaled = np.empty(shape), np.empty(shape), np.empty(shape)
     log_scale = np.empty(scores.length)
     _call(kernels.class_sums, scores.probs, automaton.class_of, sums)
-    useful = automaton.useful
-    if scores.logits is not None and bool((useful & (sums <= kernels.TINY)).any()):
+    needs_rescue = _call(kernels.log_of_sums, sums, automaton.useful, log_sums)
+    if needs_rescue and scores.logits is not None:
         order, first = automaton.tokens_by_class
-        _call(kernels.rescue_sums, scores.logits, scores.log_norm, order, first, useful, sums, log_sums)
-    else:
-        with np.errstate(divide="ignore"):
-            np.log(np.where(useful, sums, 0.0), out=log_sums)
+        _call(kernels.rescue_sums, scores.logits, scores.log_norm, order, first, automaton.useful, sums, log_sums)
     _call(kernels.scale_rows, log_sums, scaled, log_scale)
     edges = automaton.edges
     grouped = np.empty((scores.length, edges.n_groups))
@@ -142,15 +139,20 @@ def path_marginals(
     if path is None:
         out[:] = scores.probs
         return -np.inf
-    groups = automaton.edges.group[path]
-    at = np.arange(scores.length)
-    chosen = w.grouped[at, groups]
-    ratio = np.zeros_like(w.scaled)
     edges = automaton.edges
-    for k in at:
-        begin, end = edges.members_first[groups[k]], edges.members_first[groups[k] + 1]
-        ratio[k, edges.members[begin:end]] = 1.0 / chosen[k]
-    log_share = float(np.log(chosen).sum() + w.log_scale.sum())
+    ratio = np.empty_like(w.scaled)
+    log_share = float(
+        _call(
+            path_kernels.along,
+            path,
+            edges.group,
+            edges.members_first,
+            edges.members,
+            w.grouped,
+            w.log_scale,
+            ratio,
+        )
+    )
     _expand(scores, automaton, w, ratio, out)
     return log_share
 
@@ -204,17 +206,16 @@ def _best_path(log_weight: NDArray[np.float64], automaton: TokenAutomaton) -> tu
 def _expand(scores: Scores, automaton: TokenAutomaton, w: Weights, ratio: NDArray[np.float64], out: Array) -> None:
     """q into `out` (L, V), which may be p itself, from q/p per class in units of the scaled sums."""
     mass = w.scaled * ratio  # the posterior probability of each class
-    with np.errstate(over="ignore", invalid="ignore"):
-        per_token = np.where(w.sums > kernels.TINY, ratio * np.exp(-w.log_scale)[:, None], 0.0)
-    _call(kernels.expand, scores.probs, automaton.class_of, per_token.astype(scores.probs.dtype), out)
-    small = (w.sums <= kernels.TINY) & (mass > 0)
-    if not small.any():
+    per_token = np.empty(ratio.shape, scores.probs.dtype)
+    needs_rescue = _call(kernels.ratio_of_tokens, w.sums, mass, ratio, w.log_scale, per_token)
+    _call(kernels.expand, scores.probs, automaton.class_of, per_token, out)
+    if not needs_rescue:
         return
     if scores.logits is not None:
         order, first = automaton.tokens_by_class
         _call(kernels.expand_rescued, scores.logits, scores.log_norm, order, first, w.sums, w.log_sums, mass, out)
         return
-    for k, c in zip(*np.nonzero(small), strict=True):
+    for k, c in zip(*np.nonzero((w.sums <= kernels.TINY) & (mass > 0)), strict=True):
         tokens = automaton.class_of == c
         out[k, tokens] = mass[k, c] * (scores.probs[k, tokens].astype(np.float64) / w.sums[k, c])
 

@@ -47,6 +47,20 @@ def class_sums(probs: NDArray[np.float32], class_of: I32, out: Floats) -> None:
 
 
 @njit(nogil=True, cache=True)
+def log_of_sums(sums: Floats, useful: Bools, log_sums: Floats) -> bool:
+    """log_sums = log(sums), −inf for classes that lead nowhere; whether one of the others is too small for it."""
+    too_small = False
+    for k in range(sums.shape[0]):
+        for c in range(sums.shape[1]):
+            if not useful[c]:
+                log_sums[k, c] = -np.inf
+            else:
+                too_small |= sums[k, c] <= TINY
+                log_sums[k, c] = np.log(sums[k, c])
+    return too_small
+
+
+@njit(nogil=True, cache=True)
 def rescue_sums(
     logits: NDArray[np.float32],
     log_norm: Floats,
@@ -56,16 +70,12 @@ def rescue_sums(
     sums: Floats,
     log_sums: Floats,
 ) -> None:
-    """log_sums[k, c] = log of the class sum, from the logits where the sum itself is too small for float32."""
+    """log_sums[k, c] = log of the class sum from the logits, where the sum itself is too small for float32."""
     length, n_classes = sums.shape
     for k in range(length):
         row = logits[k]
         for c in range(n_classes):
-            if not useful[c]:
-                log_sums[k, c] = -np.inf
-            elif sums[k, c] > TINY:
-                log_sums[k, c] = np.log(sums[k, c])
-            else:
+            if useful[c] and sums[k, c] <= TINY:
                 peak = -np.inf
                 for i in range(first[c], first[c + 1]):
                     peak = max(peak, row[members[i]])
@@ -185,6 +195,23 @@ def spread(posterior: Floats, members_first: I64, members: I32, out: Floats) -> 
             if share != 0.0:
                 for i in range(members_first[g], members_first[g + 1]):
                     out[k, members[i]] += share
+
+
+@njit(nogil=True, cache=True)
+def ratio_of_tokens(
+    sums: Floats, mass: Floats, ratio: Floats, log_scale: Floats, out: NDArray[np.float32]
+) -> bool:
+    """out[k, c] = q/p of the tokens of class c, 0 where its sum is too small; whether such a class has mass."""
+    too_small = False
+    for k in range(sums.shape[0]):
+        scale = np.exp(-log_scale[k])
+        for c in range(sums.shape[1]):
+            if sums[k, c] > TINY:
+                out[k, c] = ratio[k, c] * scale
+            else:
+                out[k, c] = 0.0
+                too_small |= mass[k, c] > 0.0
+    return too_small
 
 
 @njit(nogil=True, cache=True)

@@ -84,6 +84,22 @@ def best_path(
 
 
 @njit(nogil=True, cache=True)
+def along(
+    path: I64, group: I32, members_first: I64, members: I32, grouped: Floats, log_scale: Floats, ratio: Floats
+) -> float:
+    """ratio[k, c] = q/p of the classes along a path of pairs, in units of the scaled sums; log of its share."""
+    ratio[:] = 0.0
+    log_share = 0.0
+    for k in range(path.shape[0]):
+        g = group[path[k]]
+        chosen = grouped[k, g]
+        log_share += np.log(chosen) + log_scale[k]
+        for i in range(members_first[g], members_first[g + 1]):
+            ratio[k, members[i]] = 1.0 / chosen
+    return log_share
+
+
+@njit(nogil=True, cache=True)
 def sample_path(
     weight: Floats,
     in_first: I64,
