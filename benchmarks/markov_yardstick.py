@@ -1,0 +1,88 @@
+"""How far the embedded network is from an exact denoiser of the same text: the same noise, the same embeddings.
+
+    python -m benchmarks.markov_yardstick [--model FOLDER] [--order 3] [--documents 20000] [--texts 60]
+
+The Markov model of the corpus denoises exactly; the network sees the same noisy embeddings, with its own first
+estimate as self-conditioning, as it has while sampling. Cross-entropy per token, in nats, over documents of the
+training distribution that neither has seen, each up to and including its end token.
+"""
+
+from __future__ import annotations
+
+import argparse
+from itertools import islice
+
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+import diffinity as dy
+from diffinity.models import DiffusionLM, MarkovLM, PlaidLM
+from diffinity.models.schedule import NoiseLevel
+from diffinity.training.corpus import documents
+from diffinity.training.data import pad
+
+LEVELS = (-3.0, -2.0, -1.0, 0.0, 1.0)
+LENGTH = 48
+UNSEEN = 77  # a seed that no run trains on
+
+
+def texts_of(model: PlaidLM, n: int, structured: bool) -> Tensor:
+    """Token ids (n, LENGTH) of short documents, English or structured."""
+    rows: list[list[int]] = []
+    for text in documents(UNSEEN):
+        ids = model.tokenizer.encode(text).ids
+        if 6 <= len(ids) < LENGTH and text.startswith(("{", "[")) == structured:
+            rows.append(ids)
+        if len(rows) == n:
+            break
+    return pad(rows, LENGTH, model.eos_token_id or 0)
+
+
+def cross_entropy(model: DiffusionLM, tokens: Tensor, embedding: Tensor, gamma: float) -> float:
+    """Nats per token at one level, each text of tokens (B, L) up to its first end token."""
+    level = NoiseLevel(torch.tensor(gamma, dtype=torch.float64))
+    generator = torch.Generator().manual_seed(0)
+    x = embedding.double()[tokens]
+    z = level.alpha * x + level.sigma * torch.randn(x.shape, generator=generator, dtype=torch.float64)
+    z, at = z.to(model.dtype), torch.full((len(tokens),), gamma, dtype=model.dtype)
+    estimate = torch.zeros_like(z)
+    if isinstance(model, PlaidLM):
+        estimate = model.denoise(z, at, estimate).softmax(dim=-1) @ model.embedding
+    nats = F.cross_entropy(model.denoise(z, at, estimate).transpose(1, 2), tokens, reduction="none")
+    ended = tokens == model.eos_token_id
+    assert isinstance(ended, Tensor)
+    counted = (ended.cumsum(dim=1) - ended.long()) == 0
+    return float((nats * counted).sum() / counted.sum())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="folder of another model in place of the embedded one")
+    parser.add_argument("--order", type=int, default=3)
+    parser.add_argument("--documents", type=int, default=20_000)
+    parser.add_argument("--texts", type=int, default=60)
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    network = dy.load(chosen.model)
+    assert isinstance(network, PlaidLM)
+    corpus = list(islice(documents(0), chosen.documents))
+    fitted = dy.fit_markov(corpus, order=chosen.order, tokenizer=network.tokenizer)
+    assert fitted.eos_token_id is not None
+    chain = MarkovLM(fitted.chain, network.embedding, network.tokenizer, fitted.eos_token_id, chosen.order)
+    table = Table(title=f"nats per token, order {chosen.order}, {chosen.documents:,} documents")
+    for column in ("text", "γ", "network", "exact Markov"):
+        table.add_column(column)
+    with torch.no_grad():
+        for name, structured in (("English", False), ("structured", True)):
+            tokens = texts_of(network, chosen.texts, structured)
+            for gamma in LEVELS:
+                found = (cross_entropy(one, tokens, network.embedding, gamma) for one in (network, chain))
+                table.add_row(name, f"{gamma:+.0f}", *(f"{nats:.2f}" for nats in found))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
