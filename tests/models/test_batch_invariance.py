@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
 import diffinity as dy
+from diffinity.models.plaid import PlaidConfig
 from diffinity.models.plaid_lm import PlaidLM, PlaidModules
 from diffinity.models.tokenization import train_bpe
 
@@ -34,3 +36,29 @@ def test_texts_do_not_depend_on_the_batch(model: PlaidLM, guidance: str) -> None
             assert [one.log_prob for one in parts] == [one.log_prob for one in whole]
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_sample_and_its_gradient_are_the_same_in_every_batch(threads: int) -> None:
+    torch.manual_seed(0)
+    network = PlaidModules(PlaidConfig(2048, 64, 2, 2, 16)).eval().requires_grad_(False)
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    z, gamma, zeros = torch.randn(3, 48, 16), torch.full((3,), -1.0), torch.zeros(3, 48, 16)
+    weight = torch.randn(1, 48, 2048)
+
+    def run(batch: int) -> tuple[Tensor, Tensor]:
+        at = z[:batch].clone().requires_grad_()
+        logits = network.model(at, gamma[:batch], network.embedding_matrix(), zeros[:batch])
+        (gradient,) = torch.autograd.grad(logits, at, weight.expand(batch, -1, -1).contiguous())
+        return logits.detach(), gradient
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        whole = run(3)
+        for batch in (1, 2):
+            for alone, among in zip(run(batch), whole, strict=True):
+                assert torch.equal(alone, among[:batch])
+    finally:
+        torch.set_num_threads(before)

@@ -20,7 +20,7 @@ from diffinity.request import Request, read_request
 GATHERED = 16  # texts that are denoised together, if memory allows
 WINDOW = 4 * GATHERED  # requests that are looked at together
 
-# A network rounds alike in all batches with one CPU thread only (see `models.plaid.each`). Under these guidances a
+# A network rounds alike in all batches on the CPU (see `models.plaid.each`), not on a GPU. Under these guidances a
 # difference stays in the last digits; the gradient in single precision grows it until other tokens come out.
 STEADY = ("none", "posterior", "path", "fast")
 
@@ -73,7 +73,7 @@ def _group_of(model: DiffusionLM, place: int, waiting: dict[int, Request], room:
     """The places of the requests to denoise in one batch with the one at `place`: those with its settings."""
     first = waiting[place]
     group, room = [place], room - first.n
-    alike = model.dtype == torch.float64 or (model.device.type == "cpu" and torch.get_num_threads() == 1)
+    alike = model.dtype == torch.float64 or model.device.type == "cpu"
     if not alike and first.settings()["guidance"] not in STEADY:
         return group
     for other, request in waiting.items():

@@ -97,9 +97,13 @@ def each(x: Tensor, weight: Tensor) -> Tensor:
     """x (B, L, d) @ weight (d, k) as one product a sample, (B, L, k).
 
     In a product over all rows at once the rounding of a row depends on how many there are; a denoising run
-    amplifies it until texts differ. So a sample is the same in every batch.
+    amplifies it until texts differ. So a sample is the same in every batch. On the way back a product that is
+    alone would be divided between the threads and rounded differently, so it gets a twin.
     """
-    return torch.bmm(x, weight.expand(x.shape[0], -1, -1))
+    batch = x.shape[0]
+    if batch == 1 and x.requires_grad and x.device.type == "cpu" and torch.get_num_threads() > 1:
+        return torch.bmm(x.expand(2, -1, -1), weight.expand(2, -1, -1))[:1]
+    return torch.bmm(x, weight.expand(batch, -1, -1))
 
 
 class Linear(nn.Linear):
