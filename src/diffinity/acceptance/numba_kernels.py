@@ -17,7 +17,6 @@ I64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 TINY = 1e-25  # class sums below this are made again from the logits
-ANY_ORDER = {"reassoc", "contract", "nsz"}  # sums may be added up in another order
 REACH = 40.0  # nats below a class's largest logit: what lies lower adds less than 1e-12 of it
 
 
@@ -113,7 +112,7 @@ def group_sums(sums: Floats, members_first: I64, members: I32, out: Floats) -> N
             out[k, g] = total
 
 
-@njit(nogil=True, cache=True, fastmath=ANY_ORDER)
+@njit(nogil=True, cache=True)
 def forward(
     weight: Floats, in_first: I64, in_tail: I32, in_group: I32, live: Bools, accepting: Bools, alpha: Floats
 ) -> float:
@@ -148,7 +147,7 @@ def forward(
     return log_total + np.log(ending)
 
 
-@njit(nogil=True, cache=True, fastmath=ANY_ORDER)
+@njit(nogil=True, cache=True)
 def backward(
     weight: Floats, first: I64, head: I32, group: I32, accepting: Bools, alpha: Floats, posterior: Floats
 ) -> None:
