@@ -23,6 +23,7 @@ from diffinity.training.corpus import documents
 from diffinity.training.corpus.english import Split
 
 BLOCK = 4096  # documents that are drawn, tokenised and sorted by length together
+LONGER = 0.2  # the share of documents that get a length at random, from those that they fit
 
 
 class DocumentSource(Protocol):
@@ -139,8 +140,8 @@ class Cursor:
 class Batches:
     """Batches of about `tokens` tokens, each of one of the `lengths`.
 
-    A document goes to the shortest length that it fits with its end token or, one time in ten, to a longer
-    one, so that long stretches of end tokens are seen too. Documents that fit no length are left out.
+    A document goes to the shortest length that it fits with its end token or, one time in five, to one at
+    random, so that long stretches of end tokens are seen too. Documents that fit no length are left out.
     """
 
     source: DocumentSource
@@ -173,7 +174,7 @@ class Batches:
         for encoding in self.tokenizer.encode_batch(self.source.block(index)):
             fitting = [length for length in self.lengths if len(encoding.ids) < length]
             if fitting and encoding.ids:
-                length = rng.choice(fitting) if rng.random() < 0.1 else fitting[0]
+                length = rng.choice(fitting) if rng.random() < LONGER else fitting[0]
                 buckets[length].append(encoding.ids)
         batches: list[Tensor] = []
         leftovers: list[Tensor] = []
