@@ -230,8 +230,9 @@ class Trainer:
         loss.backward()  # type: ignore[no-untyped-call]
         trained = [p for p in network.parameters() if p.grad is not None]
         if of > 1:
-            for parameter in trained:
-                parameter.grad = self.accelerator.reduce(parameter.grad, reduction="mean")
+            gradients = [p.grad for p in trained if p.grad is not None]
+            flat = self.accelerator.reduce(nn.utils.parameters_to_vector(gradients), reduction="mean")
+            nn.utils.vector_to_parameters(flat, gradients)
         nn.utils.clip_grad_norm_(trained, self.settings.clip)
         rate = self.settings.rate(self.progress.step)
         for optimizer in self.optimizers:
