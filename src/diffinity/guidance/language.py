@@ -52,12 +52,12 @@ class LanguageGuidance:
     def _guided(self, model: DiffusionLM, step: DenoisingStep, gamma: float) -> Prediction:
         """In closed form: the shift is γ·(q − p)·E, with no pass back through the network."""
         logits = model.denoise(step.z.to(model.dtype), step.gamma(model), step.x_selfcond)
-        p = logits.softmax(dim=-1)
-        x = each(p, model.embedding)
+        p, embedding = logits.softmax(dim=-1), model.embedding
+        x = each(p, embedding)
         found = self._told(step, self._posterior(logits, p, in_place=True))
         if bool((found.log_prob > -ALMOST_CERTAIN).all()):
             return Prediction(logits, x, x_selfcond=x, log_acceptance=found.log_prob)
-        guided = each(found.marginals.to(p.dtype), model.embedding)
+        guided = each(found.marginals.to(p.dtype), embedding)
         shift = gamma * (guided - x).double()
         return Prediction(logits, x, guided if self.guided_selfcond else x, shift, found.log_prob)
 
