@@ -1,6 +1,6 @@
 """What guidance costs: a guided run over an unguided one, batch by batch, automaton by automaton.
 
-    python -m benchmarks.guidance_cost [--models large embedded] [--threads 1] [--batch 1 4 16] [--steps 8] [--rounds 5]
+    python -m benchmarks.guidance_cost [--models large embedded] [--batch 1 4 16] [--steps 8] [--rounds 5]
 
 Two models: a randomly initialised network of 30 M parameters over PLAID's 32,768 tokens, with automata from 70
 thousand to 5 million transitions, and the embedded model with its own. Guided and unguided runs take turns, and
