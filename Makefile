@@ -26,8 +26,8 @@ bench: .venv/bench
 RUNS ?= runs
 embedded: .venv/dev
 	$(BIN)/diffinity train --out $(RUNS)/plaid --threads 1
-	$(BIN)/diffinity train --kind autoregressive --out $(RUNS)/autoregressive --tokenizer $(RUNS)/plaid/tokenizer.json --batch-tokens 2048 --steps 4000 --cooldown 1500 --threads 1
-	$(BIN)/diffinity train --kind masked --out $(RUNS)/masked --tokenizer $(RUNS)/plaid/tokenizer.json --batch-tokens 2048 --steps 6000 --cooldown 2000 --threads 1
+	$(BIN)/diffinity train --kind autoregressive --out $(RUNS)/autoregressive --tokenizer $(RUNS)/plaid/tokenizer.json --batch-tokens 2048 --steps 4500 --cooldown 1500 --threads 1
+	$(BIN)/diffinity train --kind masked --out $(RUNS)/masked --tokenizer $(RUNS)/plaid/tokenizer.json --batch-tokens 2048 --steps 3500 --cooldown 1200 --threads 1
 	$(BIN)/python -m diffinity.training.release $(RUNS)
 
 clean:

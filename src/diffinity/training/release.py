@@ -29,7 +29,8 @@ from diffinity.training.quality import Quality, quality
 
 FOLDERS = {"plaid": "default", "autoregressive": "autoregressive", "masked": "masked"}
 KINDS: dict[str, type[PretrainedLM]] = {"plaid": PlaidLM, "autoregressive": AutoregressiveLM, "masked": MaskedLM}
-SAMPLES, LENGTH, BATCH = 200, 64, 25
+SAMPLES, LENGTH = 200, 64
+LENGTHS = (16, 32, 48, 64)  # of the samples, as many of each: what a text is depends on the room for it
 HELD_OUT_DOCUMENTS = 500
 TRAINING_DOCUMENTS = 400_000  # of the stream that the models saw, in which sentences are looked for
 
@@ -55,8 +56,9 @@ def export(runs: Path, folder: Path, defaults: SamplingDefaults) -> dict[str, Pr
 def free_samples(model: PlaidLM, n: int = SAMPLES) -> tuple[list[str], float]:
     """n texts written without a constraint, and the seconds that one took alone in a batch of one."""
     written: list[str] = []
-    for first in range(0, n, BATCH):
-        written += texts(model, sample(model, min(BATCH, n - first), LENGTH, first_index=first).tokens)
+    for length in LENGTHS:
+        found = sample(model, n // len(LENGTHS), length, first_index=len(written))
+        written += texts(model, found.tokens)
     started = time.perf_counter()
     sample(model, 1, LENGTH, num_inference_steps=128, seed=1)
     return written, time.perf_counter() - started
@@ -124,7 +126,9 @@ folder. The recipe is in docs/training.md.
 """
 
 
-def diffusion_card(model: PlaidLM, runs: Path, found: Quality, written: list[str], seconds: float) -> str:
+def diffusion_card(
+    model: PlaidLM, runs: Path, found: Quality, written: list[str], seconds: float, note: str = ""
+) -> str:
     defaults = model.sampling_defaults
     listed = "\n".join(f"{number}. `{_code(text)}`" for number, text in enumerate(written, start=1))
     return (
@@ -137,8 +141,9 @@ English and nothing about the world. It was trained on invented names, addresses
 
 ## What was measured
 
-{SAMPLES} samples without a constraint, {LENGTH} tokens, {defaults.num_inference_steps} steps, score_temp
-{defaults.score_temp}, seed 0, none left out; {HELD_OUT_DOCUMENTS} held-out documents.
+{SAMPLES} samples without a constraint, as many with room for {", ".join(map(str, LENGTHS))} tokens each,
+{defaults.num_inference_steps} steps, score_temp {defaults.score_temp}, seed 0, none left out;
+{HELD_OUT_DOCUMENTS} held-out documents.
 
 {quality_table(found)}
 
@@ -150,6 +155,7 @@ One text of {LENGTH} tokens in 128 steps took {seconds:.1f} s on one core of the
 
 ![losses](losses.png)
 
+{note and note + chr(10)}
 {RECIPE}
 ## Limits
 
@@ -194,6 +200,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=EMBEDDED.parent)
     parser.add_argument("--score-temp", type=float, default=0.6)
     parser.add_argument("--steps", type=int, default=128)
+    parser.add_argument("--note", default="", help="what a reader must know about how these weights came about")
     parser.add_argument("--threads", type=int, default=1)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
@@ -213,7 +220,7 @@ def main() -> None:
     held_out = list(islice(documents(1, "validation"), HELD_OUT_DOCUMENTS))
     found = quality(written, held_out, judge, islice(documents(0, "train"), TRAINING_DOCUMENTS))
     folder = chosen.out / FOLDERS["plaid"]
-    (folder / "README.md").write_text(diffusion_card(model, chosen.runs, found, written, seconds))
+    (folder / "README.md").write_text(diffusion_card(model, chosen.runs, found, written, seconds, chosen.note))
     picture = chosen.runs / "plaid" / "metrics.png"
     if picture.is_file():
         shutil.copy(picture, folder / "losses.png")
