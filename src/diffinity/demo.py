@@ -39,10 +39,10 @@ def demo_model(folder: Path | None = None) -> tuple[PlaidLM | MarkovLM, str]:
 
 def shows() -> list[tuple[str, Constraint]]:
     """What is asked for, and how to call it."""
-    sentence = Regex(r"The [a-z ,]+ (?:river|garden|old)[a-z ,]*\.")
+    sentence = Regex(r"[A-Z][a-z]+ [a-z ]+ on (?:Monday|Tuesday)\.")
     question = Regex(r"[A-Z][A-Za-z ,']{10,80}\?")
     return [
-        ('dy.Regex(r"The [a-z ,]+ (?:river|garden|old)[a-z ,]*\\.")', sentence),
+        ('dy.Regex(r"[A-Z][a-z]+ [a-z ]+ on (?:Monday|Tuesday)\\.")', sentence),
         ("dy.JsonSchema: an id up to 9999, a status of three, an e-mail address", JsonSchema(ORDER_SCHEMA)),
         ('a question & ~dy.Regex("(?i).*you.*")', question & ~Regex("(?i).*you.*")),
     ]
