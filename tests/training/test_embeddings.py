@@ -38,3 +38,8 @@ def test_the_same_text_gives_the_same_embeddings_and_leaves_the_global_generator
 
 def test_more_numbers_than_tokens_is_no_error() -> None:
     assert neighbour_embeddings([sentences(10)], vocab_size=32, dim=64, eos=0).shape == (32, 64)
+
+
+def test_a_large_vocabulary_needs_no_table_of_all_pairs() -> None:
+    near = neighbour_embeddings([sentences(200) * 1500], vocab_size=50_000, dim=8, eos=0)  # 40 GB as a table
+    assert torch.allclose(near.norm(dim=1), torch.ones(50_000), atol=1e-5)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 OFFSETS = (-2, -1, 1, 2)  # the neighbours that are counted, each place by itself
 OWN = 0.1  # the share of a token's squared norm that it has for itself, at random
+COUNTED_TOGETHER = 4_000_000  # pairs that wait in memory to be counted
 SMOOTHED = 0.75  # exponent of a neighbour's frequency, so that rare neighbours do not stand out
 
 
@@ -28,24 +29,46 @@ def neighbour_embeddings(batches: Iterable[Tensor], vocab_size: int, dim: int, e
     >>> bool(near[2] @ near[3] > 0.5 > near[2] @ near[6])
     True
     """
-    counts = torch.zeros(vocab_size, len(OFFSETS), vocab_size)
-    for tokens in batches:
-        for place, offset in enumerate(OFFSETS):
-            here = tokens[:, max(0, -offset) : tokens.shape[1] - max(0, offset)].flatten()
-            there = tokens[:, max(0, offset) : tokens.shape[1] + min(0, offset)].flatten()
-            at = (here, torch.full_like(here, place), there)
-            counts.index_put_(at, torch.ones(here.numel()), accumulate=True)
-    counts[eos, :, eos] = 0
-    counts = counts.flatten(1)
-    expected = counts.sum(1, keepdim=True) * counts.sum(0, keepdim=True).pow(SMOOTHED)
-    expected *= counts.sum() / expected.sum()
-    information = (counts / (expected + 1e-3)).clamp(min=1.0).log()
+    places, counts = _pairs(
+        batches, vocab_size, eos
+    )  # sparse: a table of all pairs would not fit a large vocabulary
+    row, column = places
+    of_row = torch.bincount(row, counts, vocab_size)
+    of_column = torch.bincount(column, counts, len(OFFSETS) * vocab_size).pow(SMOOTHED)
+    expected = of_row[row] * of_column[column] / of_column.sum()
+    information = (counts / (expected + 1e-3)).clamp(min=1.0).log().float()
+    table = torch.sparse_coo_tensor(places, information, (vocab_size, len(OFFSETS) * vocab_size)).coalesce()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         rank = min(dim + 8, vocab_size)
-        directions, strength, _ = torch.svd_lowrank(information, rank, niter=4)
+        directions, strength, _ = torch.svd_lowrank(table, rank, niter=4)
         own = F.normalize(torch.randn(vocab_size, dim), dim=1)
     near = torch.zeros(vocab_size, dim)
     kept = min(dim, rank - 1)  # the first direction is how frequent a token is
     near[:, :kept] = directions[:, 1 : kept + 1] * strength[1 : kept + 1].sqrt()
     return F.normalize((1 - OWN) ** 0.5 * F.normalize(near, dim=1) + OWN**0.5 * own, dim=1)
+
+
+def _pairs(batches: Iterable[Tensor], vocab_size: int, eos: int) -> tuple[Tensor, Tensor]:
+    """The pairs of a token and a neighbour at a place that occur, (2, n), and how often each does, (n,)."""
+    wide = len(OFFSETS) * vocab_size
+    keys, counts = torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.float64)
+    waiting: list[Tensor] = []
+
+    def counted() -> tuple[Tensor, Tensor]:
+        fresh = torch.cat(waiting) if waiting else keys[:0]
+        weights = torch.cat([counts, torch.ones(len(fresh), dtype=torch.float64)])
+        found, at = torch.cat([keys, fresh]).unique(return_inverse=True)  # type: ignore[no-untyped-call]
+        return found, torch.bincount(at, weights, len(found))
+
+    for tokens in batches:
+        for place, offset in enumerate(OFFSETS):
+            here = tokens[:, max(0, -offset) : tokens.shape[1] - max(0, offset)].flatten()
+            there = tokens[:, max(0, offset) : tokens.shape[1] + min(0, offset)].flatten()
+            kept = (here != eos) | (there != eos)
+            waiting.append((here * wide + place * vocab_size + there)[kept])
+        if sum(map(len, waiting)) > COUNTED_TOGETHER:
+            keys, counts = counted()
+            waiting.clear()
+    keys, counts = counted()
+    return torch.stack([keys // wide, keys % wide]), counts

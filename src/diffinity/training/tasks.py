@@ -119,14 +119,14 @@ class DiffusionTask:
 
     def loss(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
         batch, length = tokens.shape
-        gamma = self.noise.draw(batch, generator)
         whole = batch - round(self.mixed * batch)
+        gamma = self.noise.draw(whole, generator)
         mixed = given_and_asked(batch - whole, length, generator)
-        levels = torch.cat([gamma[:whole, None].expand(whole, length), mixed])
+        levels = torch.cat([gamma[:, None].expand(whole, length), mixed])
         logits = self._noised_logits(tokens, levels.to(tokens.device), generator, SELF_CONDITIONED)
         per_sequence = F.cross_entropy(logits.transpose(1, 2), tokens, reduction="none").mean(dim=1)
         self.bias.taken += 1
-        self.noise.record(gamma[:whole], per_sequence[:whole].detach().cpu())
+        self.noise.record(gamma, per_sequence[:whole].detach().cpu())
         self._until_refresh -= 1
         if self._until_refresh <= 0:
             self.noise.refresh()
