@@ -37,7 +37,8 @@ def neighbour_embeddings(batches: Iterable[Tensor], vocab_size: int, dim: int, e
     of_column = torch.bincount(column, counts, len(OFFSETS) * vocab_size).pow(SMOOTHED)
     expected = of_row[row] * of_column[column] / of_column.sum()
     information = (counts / (expected + 1e-3)).clamp(min=1.0).log().float()
-    table = torch.sparse_coo_tensor(places, information, (vocab_size, len(OFFSETS) * vocab_size)).coalesce()
+    shape = (vocab_size, len(OFFSETS) * vocab_size)
+    table = torch.sparse_coo_tensor(places, information, shape, check_invariants=True).coalesce()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         rank = min(dim + 8, vocab_size)
