@@ -14,6 +14,7 @@ from outlines_core.json_schema import build_regex_from_schema
 
 from diffinity.alignment import Vocabulary
 from diffinity.baselines.engines import Matcher
+from diffinity.baselines.outlines_index import NoIndex, build_index
 from diffinity.baselines.plain_regex import plain_regex
 from diffinity.baselines.spelling import Spells, vocabulary_of
 from diffinity.constraints.base import Constraint
@@ -25,8 +26,8 @@ from diffinity.errors import ConstraintSyntaxError, ConstraintTooLarge, Unsuppor
 WHITE_SPACE = {"dumps": "[ ]?", "compact": "", "flexible": r"[ \t\n\r]{{0,{max_space}}}"}
 
 MOST_CHARACTERS = 60_000
-"""Characters of an expression with its counts written out. The engine has no limit of its own, and its index grows
-with states × tokens, to minutes and gigabytes."""
+"""Characters of an expression with its counts written out, beyond which no index is tried: it grows with
+states × tokens, to minutes and gigabytes."""
 
 
 class OutlinesEngine:
@@ -38,10 +39,9 @@ class OutlinesEngine:
         _check_size(regex)
         if vocabulary.leading:
             regex = f"{plain_regex(vocabulary.leading.decode())}(?:{regex})"
-        try:
-            index = outlines_core.Index(regex, _vocabulary(vocabulary))
-        except ValueError as error:
-            raise UnsupportedConstraint(f"outlines-core: {error}") from None
+        index = _index(regex, vocabulary)
+        if isinstance(index, str):
+            raise UnsupportedConstraint(f"outlines-core: {index}")
         return [OutlinesMatcher(outlines_core.Guide(index), len(vocabulary)) for _ in range(n)]
 
 
@@ -103,9 +103,13 @@ def _characters(node: Node) -> int:
 
 
 @lru_cache(maxsize=4)
-def _vocabulary(vocabulary: Vocabulary) -> Any:
+def _index(regex: str, vocabulary: Vocabulary) -> Any:
+    """The index, or why there is none (which can take a minute to find out, so it is kept too)."""
     ids: dict[bytes, list[int]] = {}
     for i in vocabulary.ordinary:
         ids.setdefault(vocabulary.tokens[i] or b"", []).append(int(i))
     ids.pop(b"", None)  # a token that spells nothing leads nowhere
-    return outlines_core.Vocabulary(vocabulary.eos_id, ids)
+    try:
+        return build_index(regex, vocabulary.eos_id, ids)
+    except NoIndex as error:
+        return str(error)

@@ -20,13 +20,17 @@ Automata = Sequence[TokenAutomaton]
 NOISY = 0.3  # the share of steps that "auto" gives to the gradient; more buys little and costs time
 
 
-def _mixed(automata: Automata, scale: float, until: float = 0.5) -> Guidance:
-    return MixedGuidance(GradientGuidance(automata, scale), PathGuidance(automata, scale), until)
+def _auto(automata: Automata, scale: float) -> Guidance:
+    return MixedGuidance(GradientGuidance(automata, scale), PosteriorGuidance(automata, scale), NOISY)
+
+
+def _mixed(automata: Automata, scale: float) -> Guidance:
+    return MixedGuidance(GradientGuidance(automata, scale), PathGuidance(automata, scale))
 
 
 _MAKERS: dict[str, Callable[[Automata, float], Guidance | None]] = {
-    "auto": lambda automata, scale: _mixed(automata, scale, NOISY),
-    "fast": lambda automata, scale: PathGuidance(automata, scale),
+    "auto": _auto,
+    "fast": lambda automata, scale: PosteriorGuidance(automata, scale),
     "best": lambda automata, scale: GradientGuidance(automata, scale),
     "mixed": _mixed,
     "gradient": lambda automata, scale: GradientGuidance(automata, scale),

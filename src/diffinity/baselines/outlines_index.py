@@ -1,0 +1,70 @@
+"""Builds an index of outlines-core in a process of its own, which may run out of time and memory alone.
+
+The engine has no limits: the index of one ordinary JSON Schema took 8 GB before it was stopped. Run as a script,
+this reads (expression, end token, tokens, bytes) from its input and writes the index; it must import little.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import outlines_core
+
+SECONDS = 60.0
+BYTES = 4 << 30
+REFUSED = 3  # the exit status for an expression that the engine does not take
+
+
+class NoIndex(Exception):
+    """There is none, and why."""
+
+
+def build_index(
+    regex: str, eos: int | None, ids: Mapping[bytes, Sequence[int]], seconds: float = SECONDS, most: int = BYTES
+) -> Any:
+    """The engine's index of an expression over the tokens `ids` (bytes to ids).
+
+    >>> build_index("(ab)*", 0, {b"a": [1], b"b": [2], b"ab": [3]}).get_initial_state() >= 0
+    True
+    """
+    task = pickle.dumps((regex, eos, {token: list(of) for token, of in ids.items()}, most))
+    command = [sys.executable, "-P", __file__]
+    try:
+        done = subprocess.run(command, input=task, capture_output=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        raise NoIndex(f"its index was not ready after {seconds:g} s") from None
+    if done.returncode == 0:
+        return pickle.loads(done.stdout)
+    said = done.stderr.decode(errors="replace").strip()
+    if done.returncode == REFUSED:
+        raise NoIndex(said)
+    last = said.splitlines()[-1] if said else f"exit status {done.returncode}"
+    raise NoIndex(f"its index could not be built within {most / 2**30:g} GB: {last}")
+
+
+def _limit_memory(most: int) -> None:
+    with contextlib.suppress(ImportError, ValueError, OSError):  # where there is no such limit, time is one
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def _main() -> int:
+    regex, eos, ids, most = pickle.load(sys.stdin.buffer)
+    _limit_memory(most)
+    try:
+        index = outlines_core.Index(regex, outlines_core.Vocabulary(eos, ids))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return REFUSED
+    pickle.dump(index, sys.stdout.buffer)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
