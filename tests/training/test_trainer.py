@@ -112,6 +112,14 @@ def test_other_settings_are_not_mixed_into_a_run(tokenizer: Tokenizer, tmp_path:
         trainer(tmp_path, tokenizer, dataclasses.replace(SMALL, adam_lr=0.1))
 
 
+def test_length_cooldown_and_mixture_may_change_on_the_way(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    trainer(tmp_path, tokenizer).run()
+    later = dataclasses.replace(SMALL, steps=SMALL.steps + 2, cooldown=2, mixed=0.0)
+    resumed = trainer(tmp_path, tokenizer, later)
+    assert resumed.run()
+    assert resumed.progress.step == SMALL.steps + 2
+
+
 def test_a_damaged_checkpoint_is_named(tokenizer: Tokenizer, tmp_path: Path) -> None:
     trainer(tmp_path, tokenizer).run()
     (tmp_path / "checkpoint" / "state.json").write_text("{")

@@ -17,7 +17,7 @@ GuidanceName = Literal["auto", "fast", "best", "mixed", "gradient", "posterior",
 Automata = Sequence[TokenAutomaton]
 
 
-NOISY = 0.3  # the share of steps that "auto" gives to the gradient; more buys little and costs time
+NOISY = 0.25  # the share of steps that "auto" gives to the gradient; more buys little and costs time
 
 
 def _auto(automata: Automata, scale: float) -> Guidance:

@@ -38,7 +38,7 @@ from diffinity.training.tasks import (
 )
 
 EMBEDDING_BLOCKS = 12  # of documents, from which the embeddings start
-ADJUSTABLE = ("steps", "cooldown")  # what a resumed run may change
+ADJUSTABLE = ("steps", "cooldown", "mixed")  # what a resumed run may change
 Kind = Literal["plaid", "plaid-bound", "autoregressive", "masked"]
 
 
