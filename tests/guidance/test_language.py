@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -17,6 +19,7 @@ from diffinity.guidance import (
     PosteriorGuidance,
     Unguided,
 )
+from diffinity.guidance.presets import named_guidance
 from diffinity.models.markov import MarkovLM
 from diffinity.models.schedule import NoiseLevel
 from tests.models.plaid_fixture import small_tokenizer
@@ -92,6 +95,8 @@ def test_the_analytic_term_s_share_of_the_gradient_is_the_closed_form() -> None:
         lambda a: PathGuidance(a, jacobian=True),
         lambda a: PathGuidance(a, draw=1),
         lambda a: MixedGuidance(GradientGuidance(a), PathGuidance(a)),
+        lambda a: named_guidance("auto", [a] * 24),
+        lambda a: named_guidance("fast", [a] * 24),
     ],
 )
 def test_every_method_raises_satisfaction_by_argmax(model: MarkovLM, fox: TokenAutomaton, make: object) -> None:
@@ -153,3 +158,16 @@ def test_a_scale_may_depend_on_the_step(model: MarkovLM, fox: TokenAutomaton) ->
 def test_bad_options_are_refused(fox: TokenAutomaton, options: dict[str, float], message: str) -> None:
     with pytest.raises(dy.InvalidArgument, match=message):
         PosteriorGuidance(fox, **options)  # type: ignore[arg-type]
+
+
+def test_the_default_goes_through_the_network_in_its_noisy_quarter_only(
+    model: MarkovLM, fox: TokenAutomaton
+) -> None:
+    default = named_guidance("auto", [fox] * 2)
+    assert default is not None
+    for index, made in ((2, GradientGuidance(fox)), (3, PosteriorGuidance(fox))):  # of 10 steps
+        step = replace(a_step(model), index=index)
+        found, wanted = default.predict(model, step).shift, made.predict(model, step).shift
+        assert found is not None
+        assert wanted is not None
+        assert torch.allclose(found, wanted, atol=1e-12)
