@@ -165,7 +165,7 @@ def test_the_default_goes_through_the_network_in_its_noisy_quarter_only(
 ) -> None:
     default = named_guidance("auto", [fox] * 2)
     assert default is not None
-    for index, made in ((2, GradientGuidance(fox)), (3, PosteriorGuidance(fox))):  # of 10 steps
+    for index, made in ((2, GradientGuidance(fox, scale=4.0)), (3, PosteriorGuidance(fox))):  # of 10 steps
         step = replace(a_step(model), index=index)
         found, wanted = default.predict(model, step).shift, made.predict(model, step).shift
         assert found is not None

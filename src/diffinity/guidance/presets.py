@@ -18,10 +18,12 @@ Automata = Sequence[TokenAutomaton]
 
 
 NOISY = 0.25  # the share of steps that "auto" gives to the gradient; more buys little and costs time
+NOISY_SCALE = 1.6  # and there γ is this times as large
 
 
 def _auto(automata: Automata, scale: float) -> Guidance:
-    return MixedGuidance(GradientGuidance(automata, scale), PosteriorGuidance(automata, scale), NOISY)
+    later = PosteriorGuidance(automata, scale)  # first, because it complains of `scale` as it was given
+    return MixedGuidance(GradientGuidance(automata, NOISY_SCALE * scale), later, NOISY)
 
 
 def _mixed(automata: Automata, scale: float) -> Guidance:
