@@ -117,7 +117,7 @@ def test_documents_follow_from_the_seed() -> None:
 
 def test_documents_are_mostly_of_middle_length() -> None:
     lengths = [len(text) for text in islice(structured_documents(Random(1)), 4000)]
-    assert sum(30 <= length <= 280 for length in lengths) / len(lengths) > 0.8
+    assert sum(20 <= length <= 280 for length in lengths) / len(lengths) > 0.75
 
 
 def test_six_in_ten_json_documents_are_spaced() -> None:
@@ -126,16 +126,16 @@ def test_six_in_ten_json_documents_are_spaced() -> None:
     assert spaced / len(drawn) == pytest.approx(0.6, abs=0.04)
 
 
-def test_small_kinds_are_drawn_less_often_and_short_kinds_more_often() -> None:
-    chances = {name: chance(KINDS[name]) for name in ("mac_address", "geo_point", "order")}
+def test_small_kinds_are_drawn_less_often_and_plain_kinds_more_often() -> None:
+    chances = {name: chance(KINDS[name]) for name in ("mac_address", "timer_call", "order")}
     drawn = Counter(
-        "mac_address" if text.startswith("00:") else "order" if "order_id" in text else "geo_point"
+        "mac_address" if text.startswith("00:") else "order" if "order_id" in text else "timer_call"
         for text in islice(structured_documents(Random(3), kinds=list(chances)), 4000)
     )
     for name, count in drawn.items():
         assert count / 4000 == pytest.approx(chances[name] / sum(chances.values()), abs=0.04)
-    assert drawn["geo_point"] > 2 * drawn["order"]
-    assert drawn["geo_point"] > 2 * drawn["mac_address"]
+    assert drawn["timer_call"] > 2 * drawn["order"]
+    assert drawn["timer_call"] > 2 * drawn["mac_address"]
 
 
 def test_only_the_kinds_asked_for_are_drawn() -> None:

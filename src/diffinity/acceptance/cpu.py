@@ -75,7 +75,7 @@ def weights(scores: Scores, automaton: TokenAutomaton) -> Weights:
     shape = (scores.length, automaton.n_classes)
     sums, log_sums, scaled = np.empty(shape), np.empty(shape), np.empty(shape)
     log_scale = np.empty(scores.length)
-    _call(kernels.class_sums, scores.probs, automaton.class_of, sums)
+    _call(kernels.class_sums, scores.probs, automaton.unsigned_class_of, sums)
     needs_rescue = _call(kernels.log_of_sums, sums, automaton.useful, log_sums)
     if needs_rescue and scores.logits is not None:
         order, first = automaton.tokens_by_class
@@ -208,7 +208,7 @@ def _expand(scores: Scores, automaton: TokenAutomaton, w: Weights, ratio: NDArra
     mass = w.scaled * ratio  # the posterior probability of each class
     per_token = np.empty(ratio.shape, scores.probs.dtype)
     needs_rescue = _call(kernels.ratio_of_tokens, w.sums, mass, ratio, w.log_scale, per_token)
-    _call(kernels.expand, scores.probs, automaton.class_of, per_token, out)
+    _call(kernels.expand, scores.probs, automaton.unsigned_class_of, per_token, out)
     if not needs_rescue:
         return
     if scores.logits is not None:
@@ -228,7 +228,7 @@ def best_string(scores: Scores, automaton: TokenAutomaton) -> tuple[float, NDArr
     log_probs = scores.log_probs()
     shape = (scores.length, automaton.n_classes)
     best, where = np.empty(shape), np.empty(shape, np.int32)
-    _call(path_kernels.class_maxima, np.maximum(log_probs, FLOOR), automaton.class_of, best, where)
+    _call(path_kernels.class_maxima, np.maximum(log_probs, FLOOR), automaton.unsigned_class_of, best, where)
     edges = automaton.edges
     log_weight = np.empty((scores.length, edges.n_groups))
     which = np.empty((scores.length, edges.n_groups), np.int32)
@@ -272,7 +272,7 @@ def best_strings(scores: Scores, automaton: TokenAutomaton, k: int) -> list[tupl
     found = _call(
         path_kernels.best_strings,
         scores.log_probs(),
-        automaton.class_of,
+        automaton.unsigned_class_of,
         automaton.n_classes,
         edges.first,
         edges.head,

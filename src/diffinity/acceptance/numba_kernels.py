@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 I32 = NDArray[np.int32]
+U32 = NDArray[np.uint32]
 I64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
@@ -21,7 +22,7 @@ REACH = 40.0  # nats below a class's largest logit: what lies lower adds less th
 
 
 @njit(nogil=True, cache=True)
-def class_sums(probs: NDArray[np.float32], class_of: I32, out: Floats) -> None:
+def class_sums(probs: NDArray[np.float32], class_of: U32, out: Floats) -> None:
     """out[k, c] = Σ of probs[k, v] over v in c."""
     length, vocab = probs.shape
     n_classes = out.shape[1]
@@ -102,7 +103,7 @@ def scale_rows(log_sums: Floats, scaled: Floats, log_scale: Floats) -> None:
 
 
 @njit(nogil=True, cache=True)
-def group_sums(sums: Floats, members_first: I64, members: I32, out: Floats) -> None:
+def group_sums(sums: Floats, members_first: I64, members: U32, out: Floats) -> None:
     """out[k, g] = Σ of sums[k, c] over c in group g."""
     for k in range(sums.shape[0]):
         for g in range(members_first.shape[0] - 1):
@@ -114,7 +115,7 @@ def group_sums(sums: Floats, members_first: I64, members: I32, out: Floats) -> N
 
 @njit(nogil=True, cache=True)
 def forward(
-    weight: Floats, in_first: I64, in_tail: I32, in_group: I32, live: Bools, accepting: Bools, alpha: Floats
+    weight: Floats, in_first: I64, in_tail: U32, in_group: U32, live: Bools, accepting: Bools, alpha: Floats
 ) -> float:
     """Fill alpha (L+1, S) with normalised forward masses; log Σ over accepted paths of Π weight."""
     length, n = alpha.shape[0] - 1, alpha.shape[1]
@@ -149,7 +150,7 @@ def forward(
 
 @njit(nogil=True, cache=True)
 def backward(
-    weight: Floats, first: I64, head: I32, group: I32, accepting: Bools, alpha: Floats, posterior: Floats
+    weight: Floats, first: I64, head: U32, group: U32, accepting: Bools, alpha: Floats, posterior: Floats
 ) -> None:
     """posterior[k, g] = Σ over pairs of group g of α_k[s]·β_{k+1}[t], with Σ_g weight·posterior = 1.
 
@@ -185,7 +186,7 @@ def backward(
 
 
 @njit(nogil=True, cache=True)
-def spread(posterior: Floats, members_first: I64, members: I32, out: Floats) -> None:
+def spread(posterior: Floats, members_first: I64, members: U32, out: Floats) -> None:
     """out[k, c] = Σ of posterior[k, g] over the groups g that hold class c."""
     out[:] = 0.0
     for k in range(posterior.shape[0]):
@@ -214,7 +215,7 @@ def ratio_of_tokens(
 
 
 @njit(nogil=True, cache=True)
-def expand(probs: NDArray[np.float32], class_of: I32, ratio: Floats, out: NDArray[np.float32]) -> None:
+def expand(probs: NDArray[np.float32], class_of: U32, ratio: Floats, out: NDArray[np.float32]) -> None:
     """out[k, v] = probs[k, v]·ratio[k, class of v]."""
     length, vocab = probs.shape
     for k in range(length):

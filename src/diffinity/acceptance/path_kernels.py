@@ -6,11 +6,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from diffinity.acceptance.numba_kernels import I32, I64, Bools, Floats
+from diffinity.acceptance.numba_kernels import I32, I64, U32, Bools, Floats
 
 
 @njit(nogil=True, cache=True)
-def class_maxima(probs: NDArray[np.float32], class_of: I32, out: Floats, where: I32) -> None:
+def class_maxima(probs: NDArray[np.float32], class_of: U32, out: Floats, where: I32) -> None:
     """out[k, c] = the largest probs[k, v] over v in c, and where[k, c] a v that has it."""
     out[:] = -np.inf
     where[:] = -1
@@ -25,7 +25,7 @@ def class_maxima(probs: NDArray[np.float32], class_of: I32, out: Floats, where: 
 
 
 @njit(nogil=True, cache=True)
-def group_maxima(best: Floats, members_first: I64, members: I32, out: Floats, which: I32) -> None:
+def group_maxima(best: Floats, members_first: I64, members: U32, out: Floats, which: I32) -> None:
     """out[k, g] = the largest best[k, c] over c in group g, which[k, g] the class that has it."""
     for k in range(best.shape[0]):
         for g in range(members_first.shape[0] - 1):
@@ -43,8 +43,8 @@ def group_maxima(best: Floats, members_first: I64, members: I32, out: Floats, wh
 def best_path(
     log_weight: Floats,
     in_first: I64,
-    in_tail: I32,
-    in_group: I32,
+    in_tail: U32,
+    in_group: U32,
     in_pair: I64,
     live: Bools,
     accepting: Bools,
@@ -85,7 +85,7 @@ def best_path(
 
 @njit(nogil=True, cache=True)
 def along(
-    path: I64, group: I32, members_first: I64, members: I32, grouped: Floats, log_scale: Floats, ratio: Floats
+    path: I64, group: U32, members_first: I64, members: U32, grouped: Floats, log_scale: Floats, ratio: Floats
 ) -> float:
     """ratio[k, c] = q/p of the classes along a path of pairs, in units of the scaled sums; log of its share."""
     ratio[:] = 0.0
@@ -103,8 +103,8 @@ def along(
 def sample_path(
     weight: Floats,
     in_first: I64,
-    in_tail: I32,
-    in_group: I32,
+    in_tail: U32,
+    in_group: U32,
     in_pair: I64,
     alpha: Floats,
     accepting: Bools,
@@ -166,13 +166,13 @@ def _insert(
 @njit(nogil=True, cache=True)
 def best_strings(
     log_probs: NDArray[np.float64],  # (L, V)
-    class_of: I32,
+    class_of: U32,
     n_classes: int,
     first: I64,
-    head: I32,
-    group: I32,
+    head: U32,
+    group: U32,
     members_first: I64,
-    members: I32,
+    members: U32,
     live: Bools,
     accepting: Bools,
     values: Floats,  # (K,), out

@@ -24,18 +24,19 @@ FRAMINGS: tuple[Framing, ...] = ("exact", "eos", "eos_strict", "search")
 class GroupedEdges:
     """The transitions as pairs of states, sorted by tail; the classes of a pair are those of its group.
 
-    Many pairs read the same set of classes, so sums over a set are made once per group, not once per pair.
+    Many pairs read the same set of classes, so sums over a set are made once per group, not once per pair. Indices
+    are unsigned: compiled loops then need not ask whether one counts from the end.
     """
 
     first: NDArray[np.int64]  # (S+1,) where the pairs of a tail begin
-    head: NDArray[np.int32]  # (P,)
-    group: NDArray[np.int32]  # (P,)
+    head: NDArray[np.uint32]  # (P,)
+    group: NDArray[np.uint32]  # (P,)
     members_first: NDArray[np.int64]  # (G+1,)
-    members: NDArray[np.int32]  # classes of each group
+    members: NDArray[np.uint32]  # classes of each group
 
     @cached_property
-    def tail(self) -> NDArray[np.int32]:  # (P,)
-        return np.repeat(np.arange(self.first.shape[0] - 1, dtype=np.int32), np.diff(self.first))
+    def tail(self) -> NDArray[np.uint32]:  # (P,)
+        return np.repeat(np.arange(self.first.shape[0] - 1, dtype=np.uint32), np.diff(self.first))
 
     @property
     def n_groups(self) -> int:
@@ -47,8 +48,8 @@ class IncomingEdges:
     """The pairs of `GroupedEdges` sorted by head, as loops want them that ask where a state is reached from."""
 
     first: NDArray[np.int64]  # (S+1,): where each head begins
-    tail: NDArray[np.int32]  # (P,)
-    group: NDArray[np.int32]  # (P,)
+    tail: NDArray[np.uint32]  # (P,)
+    group: NDArray[np.uint32]  # (P,)
     pair: NDArray[np.int64]  # (P,): which pair of `GroupedEdges` it is
 
 
@@ -121,6 +122,11 @@ class TokenAutomaton:
                 return False
         return bool(self.accepting[state])
 
+    @property
+    def unsigned_class_of(self) -> NDArray[np.uint32]:
+        """`class_of` as compiled loops want it, (V,)."""
+        return self.class_of.view(np.uint32)
+
     @cached_property
     def tokens_by_class(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Token ids sorted by class, and where each class begins: (V,), (C+1,)."""
@@ -142,10 +148,10 @@ class TokenAutomaton:
         tails = pair[begins] // self.n_states
         return GroupedEdges(
             first=np.searchsorted(tails, np.arange(self.n_states + 1)).astype(np.int64),
-            head=(pair[begins] % self.n_states).astype(np.int32),
-            group=group,
+            head=(pair[begins] % self.n_states).astype(np.uint32),
+            group=group.astype(np.uint32),
             members_first=np.cumsum([0, *(len(m) for m in members)]).astype(np.int64),
-            members=np.concatenate(members) if members else np.zeros(0, np.int32),
+            members=np.concatenate([np.zeros(0, np.uint32), *members], dtype=np.uint32, casting="unsafe"),
         )
 
     @cached_property
@@ -154,7 +160,7 @@ class TokenAutomaton:
         edges = self.edges
         order = np.argsort(edges.head, kind="stable").astype(np.int64)
         first = np.searchsorted(edges.head[order], np.arange(self.n_states + 1)).astype(np.int64)
-        return IncomingEdges(first, edges.tail[order].astype(np.int32), edges.group[order].astype(np.int32), order)
+        return IncomingEdges(first, edges.tail[order], edges.group[order], order)
 
     def live(self, length: int) -> NDArray[np.bool_]:
         """(length+1, S): the states that can be met after k tokens on the way to acceptance after `length`."""

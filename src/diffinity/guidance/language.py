@@ -67,11 +67,11 @@ class LanguageGuidance:
             z = step.z.detach().requires_grad_()
             logits = model.denoise(z.to(model.dtype), step.gamma(model), step.x_selfcond)
             p = logits.detach().softmax(dim=-1)
+            x = each(p, model.embedding)
             found = self._told(step, self._posterior(logits.detach(), p))
             q = found.marginals.to(logits.dtype)
-            (gradient,) = torch.autograd.grad(logits, z, q - p)
-        x = each(p, model.embedding)
-        guided = each(q, model.embedding) if self.guided_selfcond else x
+            guided = each(q, model.embedding) if self.guided_selfcond else x
+            (gradient,) = torch.autograd.grad(logits, z, torch.sub(q, p, out=p))  # a new tensor would cost time
         shift = gamma * gradient.double() * (step.level.sigma_squared / step.level.alpha)
         return Prediction(logits.detach(), x, guided, shift, found.log_prob)
 

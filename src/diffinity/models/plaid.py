@@ -83,14 +83,13 @@ class Rotary(nn.Module):
     def forward(self, length: int) -> tuple[Tensor, Tensor]:
         positions = torch.arange(length, dtype=torch.float32, device=self.inv_freq.device)
         angles = torch.outer(positions, self.inv_freq.float())
-        angles = torch.cat([angles, angles], dim=-1)  # (L, head_dim)
-        return angles.cos(), angles.sin()
+        cos, sin = angles.cos(), angles.sin()
+        return torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)  # (L, head_dim) each
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate(x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
     """Rotate pairs (i, i + head_dim/2) of `x` (…, L, head_dim) by the angles of their positions."""
-    first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat([-second, first], dim=-1) * sin
+    return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * signed_sin
 
 
 def each(x: Tensor, weight: Tensor) -> Tensor:

@@ -50,6 +50,7 @@ class PlaidLM(PretrainedLM, DiffusionLM):
         self._tokenizer = tokenizer
         self.eos_token_id = eos_token_id
         self.sampling_defaults = sampling_defaults or SamplingDefaults()
+        self._normalised: tuple[tuple[int, int, torch.dtype], Tensor] | None = None
         self.half_storage = False  # save the network and embeddings as float16; the schedule stays float32
         vocab_size = modules.model.config.vocab_size
         if tokenizer.get_vocab_size() != vocab_size:
@@ -73,8 +74,13 @@ class PlaidLM(PretrainedLM, DiffusionLM):
 
     @property
     def embedding(self) -> Tensor:
-        embedding: Tensor = self.modules.embedding_matrix()
-        return embedding
+        """(V, d_e), normalised once for as long as the parameters stay as they are."""
+        matrix = self.modules.embedding_matrix.matrix
+        at = (matrix.data_ptr(), matrix._version, matrix.dtype)
+        if self._normalised is None or self._normalised[0] != at:
+            with torch.inference_mode(False):  # else what is kept could not be used where there are gradients
+                self._normalised = at, self.modules.embedding_matrix()
+        return self._normalised[1]
 
     @property
     def device(self) -> torch.device:

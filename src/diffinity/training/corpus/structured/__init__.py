@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import accumulate
 from random import Random
-from statistics import median
 from typing import Final
 
 from diffinity.training.corpus.structured import (
@@ -37,7 +38,7 @@ __all__ = [
     "Kind",
     "chance",
     "document",
-    "rank_of_kinds",
+    "place_of_kinds",
     "structured_documents",
 ]
 
@@ -65,8 +66,9 @@ KINDS: Final[Mapping[str, Kind]] = REGISTERED
 # In characters: what a model of 96 to 128 tokens a document can mostly hold.
 LONGEST: Final = 330
 SPACED_SHARE: Final = 0.6
-LEVELLED: Final = 40  # how many of the shortest kinds have about the same chance
+LEVELLED: Final = 8  # about as many of the plainest kinds have the same chance
 RARER: Final = 1.5  # the exponent with which the chance falls after those
+MEASURED: Final = 40  # documents of a kind by which its plainness is measured
 SEPARATORS: Final = {"spaced": (", ", ": "), "compact": (",", ":")}
 
 
@@ -88,7 +90,7 @@ def document(kind: Kind, rng: Random) -> str:
 
 
 def structured_documents(rng: Random, kinds: Iterable[str] | None = None) -> Iterator[str]:
-    """Yield documents without end, of all kinds or only of the kinds named: short kinds more often.
+    """Yield documents without end, of all kinds or only of the kinds named: plain kinds more often.
 
     >>> len(next(structured_documents(Random(0)))) <= LONGEST
     True
@@ -114,18 +116,21 @@ def chance(kind: Kind) -> float:
     >>> chance(KINDS["geo_point"]) > chance(KINDS["order"])
     True
     """
-    return kind.weight * (rank_of_kinds()[kind.name] + LEVELLED) ** -RARER
+    return kind.weight * (place_of_kinds()[kind.name] + LEVELLED) ** -RARER
 
 
 @cache
-def rank_of_kinds() -> Mapping[str, int]:
-    """The place of every kind when they are ordered by the usual length of their documents, the shortest first.
+def place_of_kinds() -> Mapping[str, float]:
+    """The weight of all kinds that are plainer: about whose next document there is less to tell.
 
-    >>> rank_of_kinds()["geo_point"] < len(KINDS) / 2
+    >>> place_of_kinds()["lights_call"] < place_of_kinds()["bounding_box"]
     True
     """
-    lengths = {
-        name: median(len(document(kind, Random(f"{name}/{draw}"))) for draw in range(9))
-        for name, kind in KINDS.items()
-    }
-    return {name: rank for rank, name in enumerate(sorted(lengths, key=lambda name: (lengths[name], name)))}
+    plainest_first = sorted(KINDS.values(), key=lambda kind: (_compressed_size(kind), kind.name))
+    before = accumulate((kind.weight for kind in plainest_first), initial=0.0)
+    return {kind.name: place for kind, place in zip(plainest_first, before, strict=False)}
+
+
+def _compressed_size(kind: Kind) -> int:
+    written = (document(kind, Random(f"{kind.name}/{draw}")) for draw in range(MEASURED))
+    return len(zlib.compress("\n".join(written).encode(), 9))
