@@ -18,11 +18,13 @@ SUITES = {"natural-language": "sentences", "json": "JSON"}
 SYSTEMS = {
     "auto": "ours",
     "auto-argmax": "ours, decoded by argmax as the paper does",
+    "gradient-argmax": "ours, the gradient at every step (`best`), by argmax",
     "paper": "the paper's method",
     "decoding-only": "no guidance, our exact decoder",
     "unconstrained": "no constraint",
     "token-guidance": "PLAID's token guidance",
     "classifier-full": "classifier guidance",
+    "autoregressive-diffinity": "autoregressive, our automaton",
     "llguidance": "autoregressive, llguidance",
     "outlines-core": "autoregressive, outlines-core",
     "dingo": "masked diffusion, DINGO",

@@ -39,10 +39,10 @@ def demo_model(folder: Path | None = None) -> tuple[PlaidLM | MarkovLM, str]:
 
 def shows() -> list[tuple[str, Constraint]]:
     """What is asked for, and how to call it."""
-    sentence = Regex(r"[A-Z][a-z]+ [a-z ]+ on (?:Monday|Tuesday)\.")
+    sentence = Regex(r"(?:I|We) [a-z ]+ (?:every|on) Monday\.")
     question = Regex(r"[A-Z][A-Za-z ,']{10,80}\?")
     return [
-        ('dy.Regex(r"[A-Z][a-z]+ [a-z ]+ on (?:Monday|Tuesday)\\.")', sentence),
+        ('dy.Regex(r"(?:I|We) [a-z ]+ (?:every|on) Monday\\.")', sentence),
         ("dy.JsonSchema: an id up to 9999, a status of three, an e-mail address", JsonSchema(ORDER_SCHEMA)),
         ('a question & ~dy.Regex("(?i).*you.*")', question & ~Regex("(?i).*you.*")),
     ]
@@ -54,7 +54,7 @@ def run_demo(console: Console) -> None:
     model, name = demo_model()
     console.print(f"[bold]diffinity[/bold]: text from {name}; every line satisfies what stands above it\n")
     for title, constraint in shows():
-        found = generate(model, constraint, n=3, length=48, num_inference_steps=48, seed=1)
+        found = generate(model, constraint, n=3, length=40, num_inference_steps=128, seed=1)
         lines = "\n".join(f"• {escape(one.text)}" for one in found)
         console.print(Panel(lines, title=escape(title), title_align="left"))
     console.print(f"{time.monotonic() - started:.0f} s on this machine. Next: diffinity generate --help")
