@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diffinity.acceptance import batched, cpu
+from diffinity.acceptance import batched, cpu, mean
 from diffinity.alignment.automaton import TokenAutomaton
 from diffinity.errors import InvalidArgument
 from diffinity.limits import Budget, current_limits
@@ -22,7 +22,17 @@ from diffinity.limits import Budget, current_limits
 Backend = Literal["auto", "numba", "torch"]
 Automata = TokenAutomaton | Sequence[TokenAutomaton]
 
-__all__ = ["Acceptance", "Decoded", "acceptance", "decode", "log_acceptance", "path_acceptance", "top"]
+__all__ = [
+    "Acceptance",
+    "Decoded",
+    "MeanAcceptance",
+    "acceptance",
+    "decode",
+    "log_acceptance",
+    "mean_acceptance",
+    "path_acceptance",
+    "top",
+]
 
 
 @dataclass(frozen=True)
@@ -44,13 +54,11 @@ def acceptance(
     *,
     logits: bool = False,
     softmax: Tensor | None = None,
-    in_place: bool = False,
     backend: Backend = "auto",
 ) -> Acceptance:
     """log P(L) and posterior marginals for token distributions (B, L, V), or with `logits=True` their logits.
 
-    `softmax` (B, L, V) is that of the logits, where the caller has it already; with `in_place` the marginals may
-    be written over it.
+    `softmax` (B, L, V) is that of the logits, where the caller has it already.
 
     `automaton` is one for all samples or a list with one for each. The CPU runs compiled loops, other devices
     batched torch; `backend` overrides that. A sample whose P(L) is zero has log_prob −inf and marginals p, that
@@ -67,9 +75,11 @@ def acceptance(
     log_prob = torch.empty(probs.shape[0], dtype=torch.float64, device=probs.device)
     if _use_numba(probs, backend):
         samples = cpu.split(probs.cpu(), logits, None if softmax is None else softmax.cpu())
-        marginals = _room(probs, softmax if in_place and logits else None)
+        marginals = _room(probs)
         q = marginals.numpy()
-        found = cpu.over_batch(lambda i: cpu.marginals(samples[i], automata[i], q[i]), len(samples))
+        found = cpu.over_batch(
+            lambda i: cpu.marginals(samples[i], automata[i], cpu.posterior_ratios, q[i]), len(samples)
+        )
         log_prob[:] = torch.tensor(found, dtype=torch.float64)
         return Acceptance(log_prob, marginals.to(probs.device))
     marginals = torch.empty(probs.shape, dtype=torch.float64, device=probs.device)
@@ -84,7 +94,6 @@ def path_acceptance(
     *,
     logits: bool = False,
     softmax: Tensor | None = None,
-    in_place: bool = False,
     seed: int | None = None,
 ) -> Acceptance:
     """As `acceptance`, but given one path of automaton states instead of all of them.
@@ -101,23 +110,68 @@ def path_acceptance(
     """
     automata = _check(probs, automaton)
     samples = cpu.split(probs.cpu(), logits, None if softmax is None else softmax.cpu())
-    marginals = _room(probs, softmax if in_place and logits else None)
+    marginals = _room(probs)
     q = marginals.numpy()
 
     def work(i: int) -> float:
-        rng = None if seed is None else np.random.default_rng((seed, i))
-        return cpu.path_marginals(samples[i], automata[i], rng, q[i])
+        return cpu.marginals(samples[i], automata[i], cpu.path_ratios(_generator(seed, i)), q[i])
 
     log_prob = torch.tensor(cpu.over_batch(work, len(samples)), dtype=torch.float64)
     return Acceptance(log_prob.to(probs.device), marginals.to(probs.device))
 
 
-def _room(probs: Tensor, over: Tensor | None) -> Tensor:
-    """Where the marginals of probs (B, L, V) go on the CPU: over a tensor that is given and fits, or a new one."""
-    dtype = probs.dtype if probs.dtype == torch.float64 else torch.float32
-    if over is not None and over.device.type == "cpu" and over.dtype == dtype and over.is_contiguous():
-        return over.detach()
-    return torch.empty(probs.shape, dtype=dtype)
+@dataclass(frozen=True)
+class MeanAcceptance:
+    """What the dynamic programme says of a batch, with marginals only as far as they matter to the mean."""
+
+    log_prob: Tensor  # (B,), float64
+    mean: Tensor  # (B, L, d): q·E
+
+
+def mean_acceptance(
+    logits: Tensor,
+    automaton: Automata,
+    softmax: Tensor,
+    x: Tensor,
+    embedding: Tensor,
+    *,
+    path: bool = False,
+    seed: int | None = None,
+) -> MeanAcceptance:
+    """log P(L) and the mean embedding q·E given acceptance, for logits (B, L, V) and embedding E (V, d).
+
+    `softmax` is that of the logits, and may be written over; x (B, L, d) is its product with E. With `path` given
+    one path of states, as in `path_acceptance`. On the CPU the cost is that of the tokens outside the automaton's
+    largest class, and q itself is made only where it has to be.
+
+    >>> from diffinity.alignment import Vocabulary, align
+    >>> from diffinity.constraints import Regex
+    >>> cat = align(Regex("c[ab]"), Vocabulary([b"a", b"b", b"c"]), framing="exact")
+    >>> logits, embedding = torch.zeros(1, 2, 3), torch.eye(3)
+    >>> p = logits.softmax(-1)
+    >>> mean_acceptance(logits, cat, p, p @ embedding, embedding).mean.round(decimals=4).tolist()
+    [[[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]]
+    """
+    if logits.device.type != "cpu" or not logits.dtype == softmax.dtype == x.dtype == embedding.dtype:
+        found = (
+            path_acceptance(logits, automaton, logits=True, softmax=softmax, seed=seed)
+            if path
+            else acceptance(logits, automaton, logits=True, softmax=softmax)
+        )
+        return MeanAcceptance(found.log_prob, found.marginals.to(embedding.dtype) @ embedding)
+    automata = _check(logits, automaton)
+    ratios = [cpu.path_ratios(_generator(seed, i)) if path else cpu.posterior_ratios for i in range(len(automata))]
+    log_probs, means = mean.conditional_mean(cpu.split(logits, True, softmax), automata, ratios, x, embedding)
+    return MeanAcceptance(torch.tensor(log_probs, dtype=torch.float64), means)
+
+
+def _generator(seed: int | None, sample: int) -> np.random.Generator | None:
+    return None if seed is None else np.random.default_rng((seed, sample))
+
+
+def _room(probs: Tensor) -> Tensor:
+    """Where the marginals of probs (B, L, V) go on the CPU."""
+    return torch.empty(probs.shape, dtype=probs.dtype if probs.dtype == torch.float64 else torch.float32)
 
 
 def log_acceptance(logits: Tensor, automaton: Automata, *, backend: Backend = "auto") -> Tensor:

@@ -39,6 +39,10 @@ class Scores:
         largest: NDArray[np.float64] = self.logits.max(axis=1).astype(np.float64)
         return largest - np.log(self.probs.max(axis=1).astype(np.float64))
 
+    def at(self, rows: NDArray[np.int64]) -> Scores:
+        """Those of some positions."""
+        return Scores(self.probs[rows], None if self.logits is None else self.logits[rows])
+
     def log_probs(self) -> NDArray[np.float64]:
         """log p (L, V) in float64, −inf for impossible tokens."""
         if self.logits is not None:
@@ -69,13 +73,21 @@ class Weights:
     log_scale: NDArray[np.float64]  # (L,)
     grouped: NDArray[np.float64]  # (L, G)
 
+    def at(self, rows: NDArray[np.int64]) -> Weights:
+        """Those of some positions."""
+        return Weights(
+            *(part[rows] for part in (self.sums, self.log_sums, self.scaled, self.log_scale, self.grouped))
+        )
 
-def weights(scores: Scores, automaton: TokenAutomaton) -> Weights:
-    """The sums of the token probabilities over classes and over groups of classes."""
+
+def weights(scores: Scores, automaton: TokenAutomaton, sums: NDArray[np.float64] | None = None) -> Weights:
+    """The sums of the token probabilities over classes (unless `sums` (L, C) has them) and groups of classes."""
     shape = (scores.length, automaton.n_classes)
-    sums, log_sums, scaled = np.empty(shape), np.empty(shape), np.empty(shape)
+    if sums is None:
+        sums = np.empty(shape)
+        _call(kernels.class_sums, scores.probs, automaton.unsigned_class_of, sums)
+    log_sums, scaled = np.empty(shape), np.empty(shape)
     log_scale = np.empty(scores.length)
-    _call(kernels.class_sums, scores.probs, automaton.unsigned_class_of, sums)
     needs_rescue = _call(kernels.log_of_sums, sums, automaton.useful, log_sums)
     if needs_rescue and scores.logits is not None:
         order, first = automaton.tokens_by_class
@@ -105,13 +117,14 @@ def forward(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDArray[np.fl
     return float(log_total + w.log_scale.sum()), alpha
 
 
-def marginals(scores: Scores, automaton: TokenAutomaton, out: Array) -> float:
-    """log P(L), and q into `out` (L, V); q is p itself where P(L) = 0."""
-    w = weights(scores, automaton)
+Ratios = Callable[[Weights, TokenAutomaton], tuple[float, NDArray[np.float64] | None]]
+
+
+def posterior_ratios(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDArray[np.float64] | None]:
+    """log P(L) and q/p per class (L, C) in units of the scaled sums; None where P(L) = 0."""
     log_prob, alpha = forward(w, automaton)
     if log_prob == -np.inf:
-        out[:] = scores.probs
-        return log_prob
+        return log_prob, None
     edges = automaton.edges
     posterior = np.empty_like(w.grouped)
     _call(
@@ -126,23 +139,19 @@ def marginals(scores: Scores, automaton: TokenAutomaton, out: Array) -> float:
     )
     ratio = np.empty_like(w.scaled)
     _call(kernels.spread, posterior, edges.members_first, edges.members, ratio)
-    _expand(scores, automaton, w, ratio, out)
-    return log_prob
+    return log_prob, ratio
 
 
-def path_marginals(
-    scores: Scores, automaton: TokenAutomaton, rng: np.random.Generator | None, out: Array
-) -> float:
-    """log of the path's share, and q into `out` (L, V) given one path of states: the best, or one drawn."""
-    w = weights(scores, automaton)
-    path = _path(w, automaton, rng)
-    if path is None:
-        out[:] = scores.probs
-        return -np.inf
-    edges = automaton.edges
-    ratio = np.empty_like(w.scaled)
-    log_share = float(
-        _call(
+def path_ratios(rng: np.random.Generator | None) -> Ratios:
+    """As `posterior_ratios`, given one path of states: the best, or one drawn; log of the path's share."""
+
+    def along(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDArray[np.float64] | None]:
+        path = _path(w, automaton, rng)
+        if path is None:
+            return -np.inf, None
+        edges = automaton.edges
+        ratio = np.empty_like(w.scaled)
+        log_share = _call(
             path_kernels.along,
             path,
             edges.group,
@@ -152,9 +161,20 @@ def path_marginals(
             w.log_scale,
             ratio,
         )
-    )
-    _expand(scores, automaton, w, ratio, out)
-    return log_share
+        return float(log_share), ratio
+
+    return along
+
+
+def marginals(scores: Scores, automaton: TokenAutomaton, ratios: Ratios, out: Array) -> float:
+    """The log probability that `ratios` finds, and q into `out` (L, V); q is p itself where that is −inf."""
+    w = weights(scores, automaton)
+    log_prob, ratio = ratios(w, automaton)
+    if ratio is None:
+        out[:] = scores.probs
+    else:
+        expand(scores, automaton, w, ratio, out)
+    return log_prob
 
 
 def _path(w: Weights, automaton: TokenAutomaton, rng: np.random.Generator | None) -> NDArray[np.int64] | None:
@@ -203,13 +223,12 @@ def _best_path(log_weight: NDArray[np.float64], automaton: TokenAutomaton) -> tu
     return path, float(value)
 
 
-def _expand(scores: Scores, automaton: TokenAutomaton, w: Weights, ratio: NDArray[np.float64], out: Array) -> None:
+def expand(scores: Scores, automaton: TokenAutomaton, w: Weights, ratio: NDArray[np.float64], out: Array) -> None:
     """q into `out` (L, V), which may be p itself, from q/p per class in units of the scaled sums."""
     mass = w.scaled * ratio  # the posterior probability of each class
-    per_token = np.empty(ratio.shape, scores.probs.dtype)
-    needs_rescue = _call(kernels.ratio_of_tokens, w.sums, mass, ratio, w.log_scale, per_token)
-    _call(kernels.expand, scores.probs, automaton.unsigned_class_of, per_token, out)
-    if not needs_rescue:
+    by_class, rescue = token_ratios(w, ratio, mass, scores.probs.dtype)
+    _call(kernels.expand, scores.probs, automaton.unsigned_class_of, by_class, out)
+    if not rescue.any():
         return
     if scores.logits is not None:
         order, first = automaton.tokens_by_class
@@ -218,6 +237,15 @@ def _expand(scores: Scores, automaton: TokenAutomaton, w: Weights, ratio: NDArra
     for k, c in zip(*np.nonzero((w.sums <= kernels.TINY) & (mass > 0)), strict=True):
         tokens = automaton.class_of == c
         out[k, tokens] = mass[k, c] * (scores.probs[k, tokens].astype(np.float64) / w.sums[k, c])
+
+
+def token_ratios(
+    w: Weights, ratio: NDArray[np.float64], mass: NDArray[np.float64], dtype: np.dtype[Any]
+) -> tuple[Array, NDArray[np.bool_]]:
+    """q/p of a class's tokens (L, C), and the positions (L,) at which one has to be made from the logits."""
+    by_class, rescue = np.empty(ratio.shape, dtype), np.empty(len(ratio), np.bool_)
+    _call(kernels.ratio_of_tokens, w.sums, mass, ratio, w.log_scale, by_class, rescue)
+    return by_class, rescue
 
 
 FLOOR = -1e5  # what an impossible token counts when something has to be decoded all the same

@@ -46,6 +46,56 @@ def class_sums(probs: NDArray[np.float32], class_of: U32, out: Floats) -> None:
             out[k, class_of[v]] += probs[k, v]
 
 
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _inner(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
+    total = 0.0
+    for i in range(a.shape[0]):
+        total += a[i] * b[i]
+    return total
+
+
+@njit(nogil=True, cache=True)
+def class_sums_outside(
+    probs: NDArray[np.float32],
+    inside: NDArray[np.float32],
+    label: int,
+    rest: U32,
+    rest_class: U32,
+    least: float,
+    out: Floats,
+) -> None:
+    """As `class_sums`, from the tokens `rest` outside class `label`, which has what they leave of 1.
+
+    Where that is less than `least`, the difference would have too few digits, and the sum is made from the tokens,
+    for which `inside` (V,) is 1.
+    """
+    length, n_classes = probs.shape[0], out.shape[1]
+    sums = np.empty((n_classes, 4))
+    for k in range(0, length - 3, 4):
+        sums[:] = 0.0
+        a, b, c, d = probs[k], probs[k + 1], probs[k + 2], probs[k + 3]
+        for i in range(rest.shape[0]):
+            v = rest[i]
+            into = sums[rest_class[i]]
+            into[0] += a[v]
+            into[1] += b[v]
+            into[2] += c[v]
+            into[3] += d[v]
+        for i in range(n_classes):
+            for j in range(4):
+                out[k + j, i] = sums[i, j]
+    for k in range(length - length % 4, length):
+        out[k] = 0.0
+        for i in range(rest.shape[0]):
+            out[k, rest_class[i]] += probs[k, rest[i]]
+    for k in range(length):
+        left = 1.0
+        for c in range(n_classes):
+            if c != label:
+                left -= out[k, c]
+        out[k, label] = left if left >= least else _inner(probs[k], inside)
+
+
 @njit(nogil=True, cache=True)
 def log_of_sums(sums: Floats, useful: Bools, log_sums: Floats) -> bool:
     """log_sums = log(sums), −inf for classes that lead nowhere; whether one of the others is too small for it."""
@@ -199,11 +249,11 @@ def spread(posterior: Floats, members_first: I64, members: U32, out: Floats) -> 
 
 @njit(nogil=True, cache=True)
 def ratio_of_tokens(
-    sums: Floats, mass: Floats, ratio: Floats, log_scale: Floats, out: NDArray[np.float32]
-) -> bool:
-    """out[k, c] = q/p of the tokens of class c, 0 where its sum is too small; whether such a class has mass."""
-    too_small = False
+    sums: Floats, mass: Floats, ratio: Floats, log_scale: Floats, out: NDArray[np.float32], rescue: Bools
+) -> None:
+    """out[k, c] = q/p of the tokens of class c, 0 where its sum is too small; rescue[k]: such a class has mass."""
     for k in range(sums.shape[0]):
+        too_small = False
         scale = np.exp(-log_scale[k])
         for c in range(sums.shape[1]):
             if sums[k, c] > TINY:
@@ -211,7 +261,7 @@ def ratio_of_tokens(
             else:
                 out[k, c] = 0.0
                 too_small |= mass[k, c] > 0.0
-    return too_small
+        rescue[k] = too_small
 
 
 @njit(nogil=True, cache=True)
@@ -222,6 +272,26 @@ def expand(probs: NDArray[np.float32], class_of: U32, ratio: Floats, out: NDArra
         row, into, by_class = probs[k], out[k], ratio[k]
         for v in range(vocab):
             into[v] = row[v] * by_class[class_of[v]]
+
+
+@njit(nogil=True, cache=True)
+def contrast(
+    probs: NDArray[np.float32], label: int, rest: U32, rest_class: U32, ratio: NDArray[np.float32], skip: Bools
+) -> None:
+    """probs[k, i] becomes probs[k, v]·(ratio of v's class − that of class `label`), v = rest[i]; 0 where `skip`.
+
+    `rest` is sorted: nothing is overwritten before it is read, and what comes after is left as it is.
+    """
+    by_class = np.empty(ratio.shape[1], ratio.dtype)
+    for k in range(probs.shape[0]):
+        row = probs[k]
+        if skip[k]:
+            row[: rest.shape[0]] = 0.0
+            continue
+        for c in range(by_class.shape[0]):
+            by_class[c] = ratio[k, c] - ratio[k, label]
+        for i in range(rest.shape[0]):
+            row[i] = row[rest[i]] * by_class[rest_class[i]]
 
 
 @njit(nogil=True, cache=True)

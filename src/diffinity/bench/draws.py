@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
-from diffinity.acceptance import Acceptance, acceptance, decode
+from diffinity.acceptance import Acceptance, MeanAcceptance, acceptance, decode
 from diffinity.alignment import TokenAutomaton
 from diffinity.errors import InvalidArgument
 from diffinity.guidance import GradientGuidance, Guidance, MixedGuidance, PathGuidance, PosteriorGuidance
@@ -109,13 +109,14 @@ def drawn(share: NDArray[np.float64], draws: NDArray[np.float64]) -> NDArray[np.
 # With thousands of rows and one small automaton the batched backend is the quicker one; the numbers are the same.
 @dataclass(frozen=True)
 class _Posterior(PosteriorGuidance):
-    def _posterior(self, logits: Tensor, softmax: Tensor, in_place: bool = False) -> Acceptance:
-        return acceptance(logits, self.automata, logits=True, backend="torch")
+    def _mean(self, logits: Tensor, softmax: Tensor, x: Tensor, embedding: Tensor) -> MeanAcceptance:
+        found = acceptance(logits, self.automata, logits=True, backend="torch")
+        return MeanAcceptance(found.log_prob, found.marginals @ embedding)
 
 
 @dataclass(frozen=True)
 class _Gradient(GradientGuidance):
-    def _posterior(self, logits: Tensor, softmax: Tensor, in_place: bool = False) -> Acceptance:
+    def _posterior(self, logits: Tensor, softmax: Tensor) -> Acceptance:
         return acceptance(logits, self.automata, logits=True, backend="torch")
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from diffinity.acceptance import Acceptance, acceptance
+from diffinity.acceptance import Acceptance, MeanAcceptance, acceptance, mean_acceptance
 from diffinity.alignment import TokenAutomaton
 from diffinity.errors import InvalidArgument
 from diffinity.guidance.base import DenoisingStep, Prediction, Unguided
@@ -54,12 +54,12 @@ class LanguageGuidance:
         logits = model.denoise(step.z.to(model.dtype), step.gamma(model), step.x_selfcond)
         p, embedding = logits.softmax(dim=-1), model.embedding
         x = each(p, embedding)
-        found = self._told(step, self._posterior(logits, p, in_place=True))
+        found = self._mean(logits, p, x, embedding)
+        self._tell(step, found.log_prob)
         if bool((found.log_prob > -ALMOST_CERTAIN).all()):
             return Prediction(logits, x, x_selfcond=x, log_acceptance=found.log_prob)
-        guided = each(found.marginals.to(p.dtype), embedding)
-        shift = gamma * (guided - x).double()
-        return Prediction(logits, x, guided if self.guided_selfcond else x, shift, found.log_prob)
+        shift = gamma * (found.mean - x).double()
+        return Prediction(logits, x, found.mean if self.guided_selfcond else x, shift, found.log_prob)
 
     def _through_network(self, model: DiffusionLM, step: DenoisingStep, gamma: float) -> Prediction:
         """By one vector–Jacobian product: the shift is γ·(σ²/α)·Jᵀ(q − p), J = ∂logits/∂z."""
@@ -68,18 +68,22 @@ class LanguageGuidance:
             logits = model.denoise(z.to(model.dtype), step.gamma(model), step.x_selfcond)
             p = logits.detach().softmax(dim=-1)
             x = each(p, model.embedding)
-            found = self._told(step, self._posterior(logits.detach(), p))
+            found = self._posterior(logits.detach(), p)
+            self._tell(step, found.log_prob)
             q = found.marginals.to(logits.dtype)
             guided = each(q, model.embedding) if self.guided_selfcond else x
             (gradient,) = torch.autograd.grad(logits, z, torch.sub(q, p, out=p))  # a new tensor would cost time
         shift = gamma * gradient.double() * (step.level.sigma_squared / step.level.alpha)
         return Prediction(logits.detach(), x, guided, shift, found.log_prob)
 
-    def _posterior(self, logits: Tensor, softmax: Tensor, in_place: bool = False) -> Acceptance:
-        """log P(L) and q, which with `in_place` may take the place of the softmax."""
-        return acceptance(logits, self.automata, logits=True, softmax=softmax, in_place=in_place)
+    def _posterior(self, logits: Tensor, softmax: Tensor) -> Acceptance:
+        """log P(L) and q."""
+        return acceptance(logits, self.automata, logits=True, softmax=softmax)
 
-    def _told(self, step: DenoisingStep, found: Acceptance) -> Acceptance:
+    def _mean(self, logits: Tensor, softmax: Tensor, x: Tensor, embedding: Tensor) -> MeanAcceptance:
+        """log P(L) and q·E, where x is p·E."""
+        return mean_acceptance(logits, self.automata, softmax, x, embedding)
+
+    def _tell(self, step: DenoisingStep, log_prob: Tensor) -> None:
         if self.on_step is not None:
-            self.on_step(step.index, found.log_prob)
-        return found
+            self.on_step(step.index, log_prob)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from diffinity.acceptance import Acceptance, path_acceptance
+from diffinity.acceptance import Acceptance, MeanAcceptance, mean_acceptance, path_acceptance
 from diffinity.guidance.base import DenoisingStep, Prediction
 from diffinity.guidance.language import LanguageGuidance
 from diffinity.models.protocol import DiffusionLM
@@ -26,10 +26,11 @@ class PathGuidance(LanguageGuidance):
     jacobian: bool = False
     draw: int | None = None
 
-    def _posterior(self, logits: Tensor, softmax: Tensor, in_place: bool = False) -> Acceptance:
-        return path_acceptance(
-            logits, self.automata, logits=True, softmax=softmax, in_place=in_place, seed=self.draw
-        )
+    def _posterior(self, logits: Tensor, softmax: Tensor) -> Acceptance:
+        return path_acceptance(logits, self.automata, logits=True, softmax=softmax, seed=self.draw)
+
+    def _mean(self, logits: Tensor, softmax: Tensor, x: Tensor, embedding: Tensor) -> MeanAcceptance:
+        return mean_acceptance(logits, self.automata, softmax, x, embedding, path=True, seed=self.draw)
 
     def _guided(self, model: DiffusionLM, step: DenoisingStep, gamma: float) -> Prediction:
         here = self if self.draw is None else replace(self, draw=self.draw * 1_000_003 + step.index)

@@ -1,0 +1,112 @@
+"""The mean embedding given acceptance against the marginals' own, which the laws hold to enumeration."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from diffinity.acceptance import MeanAcceptance, acceptance, mean_acceptance, path_acceptance
+from diffinity.acceptance.mean import rest_of
+from diffinity.alignment import Framing, TokenAutomaton, Vocabulary, align
+from diffinity.constraints import Regex
+from tests.acceptance.laws import CASES, automaton_of, random_logits
+
+PAIRS = sorted({bytes([65 + i, 65 + j]) for i in range(26) for j in range(26)})
+LARGE = Vocabulary([*PAIRS, None], eos_id=len(PAIRS))
+MOSTLY_ONE_CLASS = align(Regex("([A-Z][A-Z])*QQ[A-Z]{4,}"), LARGE, "eos")
+MANY_CLASSES = align(Regex("(A[A-Z])*(B[A-M]|[C-H][N-Z])*([I-Z][A-Z])*"), LARGE, "eos")
+
+
+def an_embedding(vocab: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(vocab, 5, generator=torch.Generator().manual_seed(1), dtype=dtype)
+
+
+def mean_of(
+    logits: Tensor,
+    automaton: TokenAutomaton | list[TokenAutomaton],
+    *,
+    path: bool = False,
+    seed: int | None = None,
+) -> tuple[MeanAcceptance, Tensor, Tensor]:
+    """What is tested, and the log probability and mean from the marginals."""
+    embedding = an_embedding(logits.shape[2], logits.dtype)
+    p = logits.softmax(dim=-1)
+    wanted = (
+        path_acceptance(logits, automaton, logits=True, seed=seed)
+        if path
+        else acceptance(logits, automaton, logits=True)
+    )
+    found = mean_acceptance(logits, automaton, p, p @ embedding, embedding, path=path, seed=seed)
+    return found, wanted.log_prob, wanted.marginals @ embedding
+
+
+@pytest.mark.parametrize(("pattern", "framing"), CASES)
+@pytest.mark.parametrize(("path", "seed"), [(False, None), (True, None), (True, 3)])
+@pytest.mark.parametrize("sharpness", [1.0, 20.0])
+def test_the_mean_is_that_of_the_marginals(
+    pattern: str, framing: Framing, path: bool, seed: int | None, sharpness: float
+) -> None:
+    logits = sharpness * random_logits(2, 3, 6)
+    found, log_prob, mean = mean_of(logits, automaton_of(pattern, framing), path=path, seed=seed)
+    assert torch.allclose(found.log_prob, log_prob, rtol=1e-9, atol=1e-12)
+    assert torch.allclose(found.mean, mean, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("automaton", [MOSTLY_ONE_CLASS, MANY_CLASSES], ids=["one class", "many classes"])
+@pytest.mark.parametrize("sharpness", [0.1, 3.0, 300.0])
+@pytest.mark.parametrize("path", [False, True])
+def test_in_single_precision_nothing_is_lost(automaton: TokenAutomaton, sharpness: float, path: bool) -> None:
+    logits = sharpness * random_logits_over(LARGE, 2, 21)
+    found, log_prob, mean = mean_of(logits, automaton, path=path)
+    assert torch.allclose(found.log_prob, log_prob, rtol=1e-5, atol=1e-5)
+    assert torch.allclose(found.mean, mean, rtol=1e-4, atol=1e-5)
+
+
+def test_where_the_largest_class_is_improbable_but_asked_for_q_is_made() -> None:
+    """All of p on one token at places where it is forbidden: q/p of the others is far above any difference."""
+    logits = random_logits_over(LARGE, 1, 12)
+    logits[:, :4, PAIRS.index(b"QQ")] += 25.0
+    automaton = align(Regex("[A-P][A-Z]" * 4 + "([A-Z][A-Z])*"), LARGE, "eos")
+    found, log_prob, mean = mean_of(logits, automaton)
+    assert float(log_prob) < -40
+    assert torch.allclose(found.log_prob, log_prob, rtol=1e-5)
+    assert torch.allclose(found.mean, mean, rtol=1e-4, atol=1e-5)
+
+
+def test_each_sample_has_its_automaton_and_the_same_digits_in_every_batch() -> None:
+    automata = [MOSTLY_ONE_CLASS, MANY_CLASSES, MOSTLY_ONE_CLASS]
+    logits = random_logits_over(LARGE, 3, 16)
+    together, _, mean = mean_of(logits, automata)
+    assert torch.allclose(together.mean, mean, rtol=1e-4, atol=1e-5)
+    for i, automaton in enumerate(automata):
+        alone, _, _ = mean_of(logits[i : i + 1], automaton)
+        assert torch.equal(alone.mean[0], together.mean[i])
+        assert torch.equal(alone.log_prob[0], together.log_prob[i])
+
+
+def test_what_is_impossible_leaves_the_mean_alone() -> None:
+    found, log_prob, mean = mean_of(random_logits_over(LARGE, 1, 2), MOSTLY_ONE_CLASS)
+    assert float(found.log_prob) == float(log_prob) == -torch.inf
+    assert torch.allclose(found.mean, mean)
+
+
+def test_rows_of_another_or_a_changed_embedding_are_taken_anew() -> None:
+    one, other = an_embedding(len(LARGE)), an_embedding(len(LARGE)) + 1
+    for embedding in (one, other, one):
+        rest = rest_of(MOSTLY_ONE_CLASS, embedding)
+        assert rest is not None
+        assert torch.equal(rest.embedding, embedding[torch.from_numpy(rest.tokens.astype(int))])
+    one *= 2
+    rest = rest_of(MOSTLY_ONE_CLASS, one)
+    assert rest is not None
+    assert torch.equal(rest.embedding, one[torch.from_numpy(rest.tokens.astype(int))])
+
+
+def test_an_automaton_without_a_large_class_has_no_rest() -> None:
+    letters = Vocabulary([bytes([97 + i]) for i in range(8)])
+    assert rest_of(align(Regex("abcdefgh"), letters, "exact"), an_embedding(8)) is None
+
+
+def random_logits_over(vocabulary: Vocabulary, batch: int, length: int) -> Tensor:
+    return torch.randn(batch, length, len(vocabulary), generator=torch.Generator().manual_seed(0))
