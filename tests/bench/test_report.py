@@ -132,6 +132,8 @@ def test_perplexity_is_the_geometric_mean_over_matching_samples(tmp_path: Path) 
     paper = summarise(results, "paper")
     assert paper.perplexity.estimate == pytest.approx(math.exp((3 * 1.0 + 1 * 2.0) / 4))
     assert paper.perplexity_all.estimate == pytest.approx(math.exp((3 * 1.0 + 3.0 + 2.0 + 3 * 4.0) / 8))
+    assert paper.nats.estimate == pytest.approx(3 * (3 * 1.0 + 1 * 2.0) / 4)
+    assert paper.tokens == 3.0
     table = match_table(results, ["paper"])
     assert table.rows[0][1:4:2] == ("4", "4")
     assert table.rows[0][2].startswith(f"{math.exp(5 / 4):.1f} ")

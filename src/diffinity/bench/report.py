@@ -273,6 +273,8 @@ def _numbers(
                 f"pass@{one.k}": one.pass_k,
                 "perplexity of matching": one.perplexity,
                 "perplexity of all": one.perplexity_all,
+                "nats of matching": one.nats,
+                "tokens of matching": one.tokens,
                 "seconds a sample": one.seconds,
                 "overhead": one.overhead,
                 "distinct-2": one.distinct_2,

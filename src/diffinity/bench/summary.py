@@ -42,6 +42,8 @@ class Summary:
     k: int
     perplexity: Interval  # of samples that match
     perplexity_all: Interval
+    nats: Interval  # of a whole text that matches, on average
+    tokens: float  # of such a text, with its end
     seconds: Interval  # per sample
     overhead: Interval  # time over that of the same model without a constraint, on the same cases
     distinct_2: float  # within a case, of samples that match
@@ -93,9 +95,13 @@ class Results:
             found.setdefault(row.system, {}).setdefault(row.case, []).append(row)
         return found
 
+    def score(self, row: SampleRow) -> Score | None:
+        """Nats and tokens of a sample's text; None if it was not scored."""
+        return self.scores.get(text_key(row.text)) if row.text is not None else None
+
     def log_perplexity(self, row: SampleRow) -> float | None:
         """Nats a token of a sample's text; None if it was not scored."""
-        score = self.scores.get(text_key(row.text)) if row.text is not None else None
+        score = self.score(row)
         return None if score is None else score.nats / score.tokens
 
     def fluency(self, row: SampleRow) -> int | None:
@@ -156,6 +162,8 @@ def summarise(results: Results, system: str, category: str | None = None) -> Sum
         k=k,
         perplexity=perplexity_of(results, supported.values(), lambda row: bool(row.valid)),
         perplexity_all=perplexity_of(results, supported.values(), lambda _: True),
+        nats=_nats(results, supported.values()),
+        tokens=_mean([score.tokens for row in there if row.valid and (score := results.score(row)) is not None]),
         seconds=_bootstrap(list(_case_seconds(supported).values())),
         overhead=_overhead(results, system, supported),
         distinct_2=_mean([distinct_n(texts, 2) for texts in within if texts]),
@@ -185,6 +193,17 @@ def perplexity_of(
     if not sum(counts):
         return NOTHING
     return bootstrap(totals, counts, transform=np.exp, resamples=RESAMPLES)
+
+
+def _nats(results: Results, cases: Iterable[Sequence[SampleRow]]) -> Interval:
+    """The mean nats of the whole texts that match, each counting the same."""
+    scored = [
+        [score for row in lines if row.valid and (score := results.score(row)) is not None] for lines in cases
+    ]
+    if not any(scored):
+        return NOTHING
+    totals = [sum(score.nats for score in found) for found in scored]
+    return bootstrap(totals, [len(found) for found in scored], resamples=RESAMPLES)
 
 
 def reference_of(system: str) -> str | None:

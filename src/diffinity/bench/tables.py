@@ -98,14 +98,16 @@ def texts_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
     """Quality and cost besides: diversity, fluency, memory, failures.
 
     >>> from diffinity.bench.summary import example
-    >>> texts_table(example(), summaries_of(example())).rows[0][4]
-    'not measured'
+    >>> texts_table(example(), summaries_of(example())).rows[1][2:5]
+    ('2.0', '4.0 [4.0, 4.0]', '1.00')
     """
     judges = sorted({judge for judge, _ in results.ratings.values()})
     rows = [
         (
             name,
             number(one.perplexity_all) if results.scorer else NOT_MEASURED,
+            number(one.tokens) if results.scorer else NOT_MEASURED,
+            number(one.nats) if results.scorer else NOT_MEASURED,
             number(one.distinct_2, 2),
             number(one.self_bleu, 2),
             NOT_MEASURED if one.fluency is None else f"{one.fluency:.2f} of 5 ({one.rated} rated)",
@@ -119,6 +121,8 @@ def texts_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
     columns = (
         "system",
         "perplexity of all",
+        "tokens of matching",
+        "nats of matching",
         "distinct-2",
         "self-BLEU",
         "fluency",
@@ -126,6 +130,10 @@ def texts_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
         "not expressible",
         "failed",
         "classifier AUC",
+    )
+    length = (
+        "Nats are of whole texts, on average: perplexity is per token, so that it is lower for a system that goes "
+        "on for long after what the constraint asks for, and nats are lower for one that soon stops."
     )
     note = (
         "distinct-2 and self-BLEU are of the matching samples of one constraint, averaged over constraints; peak "
@@ -136,7 +144,7 @@ def texts_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
             else "Fluency: no judge was named, so it was not measured."
         )
     )
-    return Table("Texts, memory and failures", columns, tuple(rows), (note,))
+    return Table("Texts, memory and failures", columns, tuple(rows), (length, note) if results.scorer else (note,))
 
 
 def aims_table(results: Results, summaries: Mapping[str, Summary]) -> Table | None:
