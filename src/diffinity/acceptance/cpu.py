@@ -58,9 +58,9 @@ def split(scores: Tensor, logits: bool, softmax: Tensor | None = None) -> list[S
         scores = scores.float()
     scores = scores.contiguous()
     if not logits:
-        return [Scores(sample.numpy()) for sample in scores]
+        return [Scores(sample) for sample in scores.numpy()]
     probs = scores.softmax(dim=-1) if softmax is None else softmax.detach().to(scores).contiguous()
-    return [Scores(p.numpy(), s.numpy()) for p, s in zip(probs, scores, strict=True)]
+    return [Scores(p, s) for p, s in zip(probs.numpy(), scores.numpy(), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,15 @@ class Weights:
     """Class sums of one sample, rescaled per position: sum = scaled·exp(log_scale)."""
 
     sums: NDArray[np.float64]  # (L, C) as summed, may have underflowed
-    log_sums: NDArray[np.float64]  # (L, C)
     scaled: NDArray[np.float64]  # (L, C)
     log_scale: NDArray[np.float64]  # (L,)
     grouped: NDArray[np.float64]  # (L, G)
+    log_sums: NDArray[np.float64] | None  # (L, C), where some had underflowed and were made from logits
 
     def at(self, rows: NDArray[np.int64]) -> Weights:
         """Those of some positions."""
-        return Weights(
-            *(part[rows] for part in (self.sums, self.log_sums, self.scaled, self.log_scale, self.grouped))
-        )
+        log_sums = None if self.log_sums is None else self.log_sums[rows]
+        return Weights(self.sums[rows], self.scaled[rows], self.log_scale[rows], self.grouped[rows], log_sums)
 
 
 def weights(scores: Scores, automaton: TokenAutomaton, sums: NDArray[np.float64] | None = None) -> Weights:
@@ -86,17 +85,17 @@ def weights(scores: Scores, automaton: TokenAutomaton, sums: NDArray[np.float64]
     if sums is None:
         sums = np.empty(shape)
         _call(kernels.class_sums, scores.probs, automaton.unsigned_class_of, sums)
-    log_sums, scaled = np.empty(shape), np.empty(shape)
-    log_scale = np.empty(scores.length)
-    needs_rescue = _call(kernels.log_of_sums, sums, automaton.useful, log_sums)
+    scaled, log_scale, log_sums = np.empty(shape), np.empty(scores.length), None
+    needs_rescue = _call(kernels.scale_sums, sums, automaton.useful, scaled, log_scale)
     if needs_rescue and scores.logits is not None:
+        log_sums = np.empty(shape)
         order, first = automaton.tokens_by_class
         _call(kernels.rescue_sums, scores.logits, scores.log_norm, order, first, automaton.useful, sums, log_sums)
-    _call(kernels.scale_rows, log_sums, scaled, log_scale)
+        _call(kernels.scale_rows, log_sums, scaled, log_scale)
     edges = automaton.edges
     grouped = np.empty((scores.length, edges.n_groups))
     _call(kernels.group_sums, scaled, edges.members_first, edges.members, grouped)
-    return Weights(sums, log_sums, scaled, log_scale, grouped)
+    return Weights(sums, scaled, log_scale, grouped, log_sums)
 
 
 def forward(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDArray[np.float64]]:
@@ -230,7 +229,7 @@ def expand(scores: Scores, automaton: TokenAutomaton, w: Weights, ratio: NDArray
     _call(kernels.expand, scores.probs, automaton.unsigned_class_of, by_class, out)
     if not rescue.any():
         return
-    if scores.logits is not None:
+    if scores.logits is not None and w.log_sums is not None:
         order, first = automaton.tokens_by_class
         _call(kernels.expand_rescued, scores.logits, scores.log_norm, order, first, w.sums, w.log_sums, mass, out)
         return

@@ -97,16 +97,21 @@ def class_sums_outside(
 
 
 @njit(nogil=True, cache=True)
-def log_of_sums(sums: Floats, useful: Bools, log_sums: Floats) -> bool:
-    """log_sums = log(sums), −inf for classes that lead nowhere; whether one of the others is too small for it."""
+def scale_sums(sums: Floats, useful: Bools, scaled: Floats, log_scale: Floats) -> bool:
+    """scaled = sums over the row's largest, its logarithm goes to log_scale; whether a sum is too small for that.
+
+    Classes that lead nowhere have 0, and a row of zeros the scale 1.
+    """
     too_small = False
     for k in range(sums.shape[0]):
+        peak = 0.0
         for c in range(sums.shape[1]):
-            if not useful[c]:
-                log_sums[k, c] = -np.inf
-            else:
+            if useful[c]:
                 too_small |= sums[k, c] <= TINY
-                log_sums[k, c] = np.log(sums[k, c])
+                peak = max(peak, sums[k, c])
+        log_scale[k] = np.log(peak) if peak > 0.0 else 0.0
+        for c in range(sums.shape[1]):
+            scaled[k, c] = sums[k, c] / peak if useful[c] and peak > 0.0 else 0.0
     return too_small
 
 
@@ -120,12 +125,19 @@ def rescue_sums(
     sums: Floats,
     log_sums: Floats,
 ) -> None:
-    """log_sums[k, c] = log of the class sum from the logits, where the sum itself is too small for float32."""
+    """log_sums[k, c] = log of the class sum: from the logits, where the sum itself is too small for float32.
+
+    −inf for classes that lead nowhere.
+    """
     length, n_classes = sums.shape
     for k in range(length):
         row = logits[k]
         for c in range(n_classes):
-            if useful[c] and sums[k, c] <= TINY:
+            if not useful[c]:
+                log_sums[k, c] = -np.inf
+            elif sums[k, c] > TINY:
+                log_sums[k, c] = np.log(sums[k, c])
+            else:
                 peak = -np.inf
                 for i in range(first[c], first[c + 1]):
                     peak = max(peak, row[members[i]])

@@ -56,7 +56,7 @@ class LanguageGuidance:
         x = each(p, embedding)
         found = self._mean(logits, p, x, embedding)
         self._tell(step, found.log_prob)
-        if bool((found.log_prob > -ALMOST_CERTAIN).all()):
+        if min(found.log_prob.tolist()) > -ALMOST_CERTAIN:
             return Prediction(logits, x, x_selfcond=x, log_acceptance=found.log_prob)
         shift = gamma * (found.mean - x).double()
         return Prediction(logits, x, found.mean if self.guided_selfcond else x, shift, found.log_prob)
