@@ -1,4 +1,4 @@
-"""The mean embedding given acceptance against the marginals' own, which the laws hold to enumeration."""
+"""The mean embedding and the gradient given acceptance, against marginals that the laws hold to enumeration."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from diffinity.acceptance import MeanAcceptance, acceptance, mean_acceptance, path_acceptance
+from diffinity.acceptance import (
+    Acceptance,
+    MeanAcceptance,
+    acceptance,
+    gradient_acceptance,
+    mean_acceptance,
+    path_acceptance,
+)
 from diffinity.acceptance.mean import rest_of
 from diffinity.alignment import Framing, TokenAutomaton, Vocabulary, align
 from diffinity.constraints import Regex
@@ -22,6 +29,14 @@ def an_embedding(vocab: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(vocab, 5, generator=torch.Generator().manual_seed(1), dtype=dtype)
 
 
+def marginals_of(
+    logits: Tensor, automaton: TokenAutomaton | list[TokenAutomaton], path: bool, seed: int | None = None
+) -> Acceptance:
+    if path:
+        return path_acceptance(logits, automaton, logits=True, seed=seed)
+    return acceptance(logits, automaton, logits=True)
+
+
 def mean_of(
     logits: Tensor,
     automaton: TokenAutomaton | list[TokenAutomaton],
@@ -32,11 +47,7 @@ def mean_of(
     """What is tested, and the log probability and mean from the marginals."""
     embedding = an_embedding(logits.shape[2], logits.dtype)
     p = logits.softmax(dim=-1)
-    wanted = (
-        path_acceptance(logits, automaton, logits=True, seed=seed)
-        if path
-        else acceptance(logits, automaton, logits=True)
-    )
+    wanted = marginals_of(logits, automaton, path, seed)
     found = mean_acceptance(logits, automaton, p, p @ embedding, embedding, path=path, seed=seed)
     return found, wanted.log_prob, wanted.marginals @ embedding
 
@@ -61,6 +72,29 @@ def test_in_single_precision_nothing_is_lost(automaton: TokenAutomaton, sharpnes
     found, log_prob, mean = mean_of(logits, automaton, path=path)
     assert torch.allclose(found.log_prob, log_prob, rtol=1e-5, atol=1e-5)
     assert torch.allclose(found.mean, mean, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("pattern", "framing"), CASES)
+@pytest.mark.parametrize(("path", "seed"), [(False, None), (True, None), (True, 3)])
+@pytest.mark.parametrize("sharpness", [1.0, 20.0])
+def test_the_gradient_is_that_of_the_marginals(
+    pattern: str, framing: Framing, path: bool, seed: int | None, sharpness: float
+) -> None:
+    logits, automaton = sharpness * random_logits(2, 3, 6), automaton_of(pattern, framing)
+    wanted = marginals_of(logits, automaton, path, seed)
+    p = logits.softmax(dim=-1)
+    found = gradient_acceptance(logits, automaton, p.clone(), path=path, seed=seed)
+    assert torch.equal(found.log_prob, wanted.log_prob)
+    assert torch.allclose(found.gradient, wanted.marginals - p, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("sharpness", [0.1, 3.0, 300.0])
+def test_in_single_precision_the_gradient_loses_nothing(sharpness: float) -> None:
+    logits = sharpness * random_logits_over(LARGE, 2, 21)
+    wanted = acceptance(logits, MOSTLY_ONE_CLASS, logits=True)
+    p = logits.softmax(dim=-1)
+    found = gradient_acceptance(logits, MOSTLY_ONE_CLASS, p.clone())
+    assert torch.allclose(found.gradient, wanted.marginals - p, rtol=1e-5, atol=1e-6)
 
 
 def test_where_the_largest_class_is_improbable_but_asked_for_q_is_made() -> None:

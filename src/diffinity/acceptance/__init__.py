@@ -25,9 +25,11 @@ Automata = TokenAutomaton | Sequence[TokenAutomaton]
 __all__ = [
     "Acceptance",
     "Decoded",
+    "GradientAcceptance",
     "MeanAcceptance",
     "acceptance",
     "decode",
+    "gradient_acceptance",
     "log_acceptance",
     "mean_acceptance",
     "path_acceptance",
@@ -160,9 +162,52 @@ def mean_acceptance(
         )
         return MeanAcceptance(found.log_prob, found.marginals.to(embedding.dtype) @ embedding)
     automata = _check(logits, automaton)
-    ratios = [cpu.path_ratios(_generator(seed, i)) if path else cpu.posterior_ratios for i in range(len(automata))]
+    ratios = _ratios(len(automata), path, seed)
     log_probs, means = mean.conditional_mean(cpu.split(logits, True, softmax), automata, ratios, x, embedding)
     return MeanAcceptance(torch.tensor(log_probs, dtype=torch.float64), means)
+
+
+@dataclass(frozen=True)
+class GradientAcceptance:
+    """What the dynamic programme says of a batch, as guidance through a network wants it."""
+
+    log_prob: Tensor  # (B,), float64
+    gradient: Tensor  # (B, L, V): q − p, which is ∂log P(L)/∂logits; zero where P(L) is
+
+
+def gradient_acceptance(
+    logits: Tensor, automaton: Automata, softmax: Tensor, *, path: bool = False, seed: int | None = None
+) -> GradientAcceptance:
+    """log P(L) and its gradient q − p by the logits (B, L, V), whose `softmax` may be written over.
+
+    With `path` given one path of states, as in `path_acceptance`.
+
+    >>> from diffinity.alignment import Vocabulary, align
+    >>> from diffinity.constraints import Text
+    >>> ab = align(Text("ab"), Vocabulary([b"a", b"b"]), framing="exact")
+    >>> gradient_acceptance(torch.zeros(1, 2, 2), ab, torch.full((1, 2, 2), 0.5)).gradient.tolist()
+    [[[0.5, -0.5], [-0.5, 0.5]]]
+    """
+    if logits.device.type != "cpu" or logits.dtype not in (torch.float32, torch.float64):
+        found = (
+            path_acceptance(logits, automaton, logits=True, softmax=softmax, seed=seed)
+            if path
+            else acceptance(logits, automaton, logits=True, softmax=softmax)
+        )
+        return GradientAcceptance(found.log_prob, found.marginals.to(softmax.dtype) - softmax)
+    automata = _check(logits, automaton)
+    p = softmax.detach().to(logits.dtype).contiguous()
+    samples, ratios = cpu.split(logits, True, p), _ratios(len(automata), path, seed)
+
+    def work(i: int) -> float:
+        return cpu.marginals(samples[i], automata[i], ratios[i], out=samples[i].probs, less=1.0)
+
+    log_prob = torch.tensor(cpu.over_batch(work, len(samples)), dtype=torch.float64)
+    return GradientAcceptance(log_prob, p)
+
+
+def _ratios(n: int, path: bool, seed: int | None) -> list[cpu.Ratios]:
+    return [cpu.path_ratios(_generator(seed, i)) if path else cpu.posterior_ratios for i in range(n)]
 
 
 def _generator(seed: int | None, sample: int) -> np.random.Generator | None:

@@ -165,14 +165,17 @@ def path_ratios(rng: np.random.Generator | None) -> Ratios:
     return along
 
 
-def marginals(scores: Scores, automaton: TokenAutomaton, ratios: Ratios, out: Array) -> float:
-    """The log probability that `ratios` finds, and q into `out` (L, V); q is p itself where that is −inf."""
+def marginals(scores: Scores, automaton: TokenAutomaton, ratios: Ratios, out: Array, less: float = 0.0) -> float:
+    """The log probability that `ratios` finds, and q − `less`·p into `out` (L, V), which may be p itself.
+
+    q is p where that is −inf.
+    """
     w = weights(scores, automaton)
     log_prob, ratio = ratios(w, automaton)
     if ratio is None:
-        out[:] = scores.probs
+        out[:] = (1.0 - less) * scores.probs
     else:
-        expand(scores, automaton, w, ratio, out)
+        expand(scores, automaton, w, ratio, out, less)
     return log_prob
 
 
@@ -222,10 +225,20 @@ def _best_path(log_weight: NDArray[np.float64], automaton: TokenAutomaton) -> tu
     return path, float(value)
 
 
-def expand(scores: Scores, automaton: TokenAutomaton, w: Weights, ratio: NDArray[np.float64], out: Array) -> None:
-    """q into `out` (L, V), which may be p itself, from q/p per class in units of the scaled sums."""
+def expand(
+    scores: Scores,
+    automaton: TokenAutomaton,
+    w: Weights,
+    ratio: NDArray[np.float64],
+    out: Array,
+    less: float = 0.0,
+) -> None:
+    """q − `less`·p into `out` (L, V), which may be p itself, from q/p per class in units of the scaled sums.
+
+    Of what has to be made from the logits nothing is taken: p is as good as zero there.
+    """
     mass = w.scaled * ratio  # the posterior probability of each class
-    by_class, rescue = token_ratios(w, ratio, mass, scores.probs.dtype)
+    by_class, rescue = token_ratios(w, ratio, mass, scores.probs.dtype, less)
     _call(kernels.expand, scores.probs, automaton.unsigned_class_of, by_class, out)
     if not rescue.any():
         return
@@ -239,11 +252,11 @@ def expand(scores: Scores, automaton: TokenAutomaton, w: Weights, ratio: NDArray
 
 
 def token_ratios(
-    w: Weights, ratio: NDArray[np.float64], mass: NDArray[np.float64], dtype: np.dtype[Any]
+    w: Weights, ratio: NDArray[np.float64], mass: NDArray[np.float64], dtype: np.dtype[Any], less: float = 0.0
 ) -> tuple[Array, NDArray[np.bool_]]:
-    """q/p of a class's tokens (L, C), and the positions (L,) at which one has to be made from the logits."""
+    """q/p − `less` of a class's tokens (L, C), and the positions (L,) at which q must be made from the logits."""
     by_class, rescue = np.empty(ratio.shape, dtype), np.empty(len(ratio), np.bool_)
-    _call(kernels.ratio_of_tokens, w.sums, mass, ratio, w.log_scale, by_class, rescue)
+    _call(kernels.ratio_of_tokens, w.sums, mass, ratio, w.log_scale, less, by_class, rescue)
     return by_class, rescue
 
 

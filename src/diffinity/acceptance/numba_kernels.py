@@ -261,17 +261,23 @@ def spread(posterior: Floats, members_first: I64, members: U32, out: Floats) -> 
 
 @njit(nogil=True, cache=True)
 def ratio_of_tokens(
-    sums: Floats, mass: Floats, ratio: Floats, log_scale: Floats, out: NDArray[np.float32], rescue: Bools
+    sums: Floats,
+    mass: Floats,
+    ratio: Floats,
+    log_scale: Floats,
+    less: float,
+    out: NDArray[np.float32],
+    rescue: Bools,
 ) -> None:
-    """out[k, c] = q/p of the tokens of class c, 0 where its sum is too small; rescue[k]: such a class has mass."""
+    """out[k, c] = q/p − less of class c, q/p = 0 where its sum is too small; rescue[k]: such a class has mass."""
     for k in range(sums.shape[0]):
         too_small = False
         scale = np.exp(-log_scale[k])
         for c in range(sums.shape[1]):
             if sums[k, c] > TINY:
-                out[k, c] = ratio[k, c] * scale
+                out[k, c] = ratio[k, c] * scale - less
             else:
-                out[k, c] = 0.0
+                out[k, c] = -less
                 too_small |= mass[k, c] > 0.0
         rescue[k] = too_small
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
-from diffinity.acceptance import Acceptance, MeanAcceptance, acceptance, decode
+from diffinity.acceptance import GradientAcceptance, MeanAcceptance, acceptance, decode
 from diffinity.alignment import TokenAutomaton
 from diffinity.errors import InvalidArgument
 from diffinity.guidance import GradientGuidance, Guidance, MixedGuidance, PathGuidance, PosteriorGuidance
@@ -116,8 +116,9 @@ class _Posterior(PosteriorGuidance):
 
 @dataclass(frozen=True)
 class _Gradient(GradientGuidance):
-    def _posterior(self, logits: Tensor, softmax: Tensor) -> Acceptance:
-        return acceptance(logits, self.automata, logits=True, backend="torch")
+    def _gradient(self, logits: Tensor, softmax: Tensor) -> GradientAcceptance:
+        found = acceptance(logits, self.automata, logits=True, backend="torch")
+        return GradientAcceptance(found.log_prob, found.marginals - softmax)
 
 
 def guidance(method: str, automata: Sequence[TokenAutomaton], scale: float) -> Guidance:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from diffinity.acceptance import Acceptance, MeanAcceptance, acceptance, mean_acceptance
+from diffinity.acceptance import GradientAcceptance, MeanAcceptance, gradient_acceptance, mean_acceptance
 from diffinity.alignment import TokenAutomaton
 from diffinity.errors import InvalidArgument
 from diffinity.guidance.base import DenoisingStep, Prediction, Unguided
@@ -68,17 +68,16 @@ class LanguageGuidance:
             logits = model.denoise(z.to(model.dtype), step.gamma(model), step.x_selfcond)
             p = logits.detach().softmax(dim=-1)
             x = each(p, model.embedding)
-            found = self._posterior(logits.detach(), p)
+            found = self._gradient(logits.detach(), p)
             self._tell(step, found.log_prob)
-            q = found.marginals.to(logits.dtype)
-            guided = each(q, model.embedding) if self.guided_selfcond else x
-            (gradient,) = torch.autograd.grad(logits, z, torch.sub(q, p, out=p))  # a new tensor would cost time
+            guided = x + each(found.gradient, model.embedding) if self.guided_selfcond else x
+            (gradient,) = torch.autograd.grad(logits, z, found.gradient)
         shift = gamma * gradient.double() * (step.level.sigma_squared / step.level.alpha)
         return Prediction(logits.detach(), x, guided, shift, found.log_prob)
 
-    def _posterior(self, logits: Tensor, softmax: Tensor) -> Acceptance:
-        """log P(L) and q."""
-        return acceptance(logits, self.automata, logits=True, softmax=softmax)
+    def _gradient(self, logits: Tensor, softmax: Tensor) -> GradientAcceptance:
+        """log P(L) and q − p, which may take the place of the softmax."""
+        return gradient_acceptance(logits, self.automata, softmax)
 
     def _mean(self, logits: Tensor, softmax: Tensor, x: Tensor, embedding: Tensor) -> MeanAcceptance:
         """log P(L) and q·E, where x is p·E."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from diffinity.acceptance import Acceptance, MeanAcceptance, mean_acceptance, path_acceptance
+from diffinity.acceptance import GradientAcceptance, MeanAcceptance, gradient_acceptance, mean_acceptance
 from diffinity.guidance.base import DenoisingStep, Prediction
 from diffinity.guidance.language import LanguageGuidance
 from diffinity.models.protocol import DiffusionLM
@@ -26,8 +26,8 @@ class PathGuidance(LanguageGuidance):
     jacobian: bool = False
     draw: int | None = None
 
-    def _posterior(self, logits: Tensor, softmax: Tensor) -> Acceptance:
-        return path_acceptance(logits, self.automata, logits=True, softmax=softmax, seed=self.draw)
+    def _gradient(self, logits: Tensor, softmax: Tensor) -> GradientAcceptance:
+        return gradient_acceptance(logits, self.automata, softmax, path=True, seed=self.draw)
 
     def _mean(self, logits: Tensor, softmax: Tensor, x: Tensor, embedding: Tensor) -> MeanAcceptance:
         return mean_acceptance(logits, self.automata, softmax, x, embedding, path=True, seed=self.draw)
