@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import diffinity as dy
 from diffinity.acceptance import (
     Acceptance,
     MeanAcceptance,
@@ -14,7 +15,7 @@ from diffinity.acceptance import (
     mean_acceptance,
     path_acceptance,
 )
-from diffinity.acceptance.mean import rest_of
+from diffinity.acceptance.mean import plan_of
 from diffinity.alignment import Framing, TokenAutomaton, Vocabulary, align
 from diffinity.constraints import Regex
 from tests.acceptance.laws import CASES, automaton_of, random_logits
@@ -127,19 +128,58 @@ def test_what_is_impossible_leaves_the_mean_alone() -> None:
 
 def test_rows_of_another_or_a_changed_embedding_are_taken_anew() -> None:
     one, other = an_embedding(len(LARGE)), an_embedding(len(LARGE)) + 1
-    for embedding in (one, other, one):
-        rest = rest_of(MOSTLY_ONE_CLASS, embedding)
-        assert rest is not None
-        assert torch.equal(rest.embedding, embedding[torch.from_numpy(rest.tokens.astype(int))])
+
+    def rows_are_those_of(embedding: Tensor) -> bool:
+        plan = plan_of(MOSTLY_ONE_CLASS, embedding, 8)
+        return torch.equal(plan.embedding, embedding[torch.from_numpy(plan.tokens.astype(int))])
+
+    assert len(plan_of(MOSTLY_ONE_CLASS, one, 8).tokens) < len(LARGE) / 10
+    assert all(rows_are_those_of(embedding) for embedding in (one, other, one))
     one *= 2
-    rest = rest_of(MOSTLY_ONE_CLASS, one)
-    assert rest is not None
-    assert torch.equal(rest.embedding, one[torch.from_numpy(rest.tokens.astype(int))])
+    assert rows_are_those_of(one)
 
 
-def test_an_automaton_without_a_large_class_has_no_rest() -> None:
+def test_shapes_that_do_not_go_together_are_refused() -> None:
+    logits, embedding = torch.zeros(1, 3, 6), torch.zeros(6, 5)
+    p = logits.softmax(-1)
+    with pytest.raises(dy.InvalidArgument, match=r"must have the shapes .*\(1, 3, 5\).* but have .*\(1, 2, 5\)"):
+        mean_acceptance(logits, automaton_of("a*", "eos"), p, torch.zeros(1, 2, 5), embedding)
+    with pytest.raises(dy.InvalidArgument, match=r"must have the logits' shape \(1, 3, 6\), not \(1, 2, 6\)"):
+        gradient_acceptance(logits, automaton_of("a*", "eos"), p[:, :2])
+
+
+def test_a_plan_is_for_one_length() -> None:
+    logits = random_logits_over(LARGE, 1, 20)
+    for length in (20, 8, 20):
+        found, log_prob, mean = mean_of(logits[:, :length], MOSTLY_ONE_CLASS)
+        assert torch.allclose(found.log_prob, log_prob, rtol=1e-5)
+        assert torch.allclose(found.mean, mean, rtol=1e-4, atol=1e-5)
+
+
+def test_an_automaton_without_a_large_class_keeps_all_tokens() -> None:
     letters = Vocabulary([bytes([97 + i]) for i in range(8)])
-    assert rest_of(align(Regex("abcdefgh"), letters, "exact"), an_embedding(8)) is None
+    plan = plan_of(align(Regex("abcdefgh"), letters, "exact"), an_embedding(8), 8)
+    assert (plan.label, len(plan.tokens)) == (-1, 8)
+
+
+@pytest.mark.parametrize(
+    ("logits", "automata", "message"),
+    [
+        (
+            torch.zeros(1, 3, 7),
+            automaton_of("a*", "eos"),
+            "the automaton is over 6 tokens, the distributions over 7",
+        ),
+        (torch.zeros(3, 6), automaton_of("a*", "eos"), r"expected floating distributions \(B, L, V\)"),
+        (torch.zeros(1, 3, 6), [automaton_of("a*", "eos")] * 2, "2 automata for 1 samples"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    logits: Tensor, automata: TokenAutomaton | list[TokenAutomaton], message: str
+) -> None:
+    embedding = an_embedding(logits.shape[-1], logits.dtype)
+    with pytest.raises(dy.InvalidArgument, match=message):
+        mean_acceptance(logits, automata, logits.softmax(-1), logits.softmax(-1) @ embedding, embedding)
 
 
 def random_logits_over(vocabulary: Vocabulary, batch: int, length: int) -> Tensor:

@@ -161,10 +161,18 @@ def mean_acceptance(
             else acceptance(logits, automaton, logits=True, softmax=softmax)
         )
         return MeanAcceptance(found.log_prob, found.marginals.to(embedding.dtype) @ embedding)
-    automata = _check(logits, automaton)
-    ratios = _ratios(len(automata), path, seed)
-    log_probs, means = mean.conditional_mean(cpu.split(logits, True, softmax), automata, ratios, x, embedding)
-    return MeanAcceptance(torch.tensor(log_probs, dtype=torch.float64), means)
+    automata = _one_for_each(logits, automaton)
+    batch, length, vocab = logits.shape
+    shapes = tuple(softmax.shape), tuple(x.shape), tuple(embedding.shape)
+    wanted = (batch, length, vocab), (batch, length, embedding.shape[-1]), (vocab, embedding.shape[-1])
+    if shapes != wanted:
+        raise InvalidArgument(f"softmax, x and embedding must have the shapes {wanted}, but have {shapes}")
+    plans = [mean.plan_of(one, embedding, length, lambda one: _check_one(logits, one)) for one in automata]
+    draws = None if seed is None else [np.random.default_rng((seed, i)) for i in range(len(plans))]
+    given: Literal["posterior", "path"] = "path" if path else "posterior"
+    return MeanAcceptance(
+        *mean.conditional_mean(logits.detach().contiguous(), softmax.detach().contiguous(), x, plans, given, draws)
+    )
 
 
 @dataclass(frozen=True)
@@ -196,6 +204,10 @@ def gradient_acceptance(
         )
         return GradientAcceptance(found.log_prob, found.marginals.to(softmax.dtype) - softmax)
     automata = _check(logits, automaton)
+    if softmax.shape != logits.shape:
+        raise InvalidArgument(
+            f"softmax must have the logits' shape {tuple(logits.shape)}, not {tuple(softmax.shape)}"
+        )
     p = softmax.detach().to(logits.dtype).contiguous()
     samples, ratios = cpu.split(logits, True, p), _ratios(len(automata), path, seed)
 
@@ -324,6 +336,13 @@ def top(
 
 def _check(probs: Tensor, automaton: Automata) -> list[TokenAutomaton]:
     """Check shapes once; one automaton per sample."""
+    automata = _one_for_each(probs, automaton)
+    for one, _ in _by_automaton(automata):
+        _check_one(probs, one)
+    return automata
+
+
+def _one_for_each(probs: Tensor, automaton: Automata) -> list[TokenAutomaton]:
     if probs.ndim != 3 or not probs.is_floating_point():
         raise InvalidArgument(
             f"expected floating distributions (B, L, V), but got {probs.dtype} of shape {tuple(probs.shape)}"
@@ -331,15 +350,17 @@ def _check(probs: Tensor, automaton: Automata) -> list[TokenAutomaton]:
     automata = [automaton] * probs.shape[0] if isinstance(automaton, TokenAutomaton) else list(automaton)
     if len(automata) != probs.shape[0]:
         raise InvalidArgument(f"{len(automata)} automata for {probs.shape[0]} samples: give one, or one for each")
-    for one in automata:
-        if one.vocab_size != probs.shape[2]:
-            raise InvalidArgument(
-                f"the automaton is over {one.vocab_size} tokens, the distributions over {probs.shape[2]}"
-            )
-    budget = Budget(current_limits())
-    for one, _ in _by_automaton(automata):
-        budget.check("memory_bytes", foreseen_bytes(one, probs.shape[1]), "the dynamic programme for one sample")
     return automata
+
+
+def _check_one(probs: Tensor, automaton: TokenAutomaton) -> None:
+    """Whether the automaton is over these tokens, and its programme within the limits."""
+    if automaton.vocab_size != probs.shape[2]:
+        raise InvalidArgument(
+            f"the automaton is over {automaton.vocab_size} tokens, the distributions over {probs.shape[2]}"
+        )
+    needed = foreseen_bytes(automaton, probs.shape[1])
+    Budget(current_limits()).check("memory_bytes", needed, "the dynamic programme for one sample")
 
 
 def foreseen_bytes(automaton: TokenAutomaton, length: int) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from diffinity.acceptance import numba_kernels as kernels
-from diffinity.acceptance import path_kernels
+from diffinity.acceptance import path_kernels, rescue_kernels
 from diffinity.alignment.automaton import TokenAutomaton
 
 Array = NDArray[np.floating[Any]]
@@ -90,8 +90,17 @@ def weights(scores: Scores, automaton: TokenAutomaton, sums: NDArray[np.float64]
     if needs_rescue and scores.logits is not None:
         log_sums = np.empty(shape)
         order, first = automaton.tokens_by_class
-        _call(kernels.rescue_sums, scores.logits, scores.log_norm, order, first, automaton.useful, sums, log_sums)
-        _call(kernels.scale_rows, log_sums, scaled, log_scale)
+        _call(
+            rescue_kernels.rescue_sums,
+            scores.logits,
+            scores.log_norm,
+            order,
+            first,
+            automaton.useful,
+            sums,
+            log_sums,
+        )
+        _call(rescue_kernels.scale_rows, log_sums, scaled, log_scale)
     edges = automaton.edges
     grouped = np.empty((scores.length, edges.n_groups))
     _call(kernels.group_sums, scaled, edges.members_first, edges.members, grouped)
@@ -151,7 +160,7 @@ def path_ratios(rng: np.random.Generator | None) -> Ratios:
         edges = automaton.edges
         ratio = np.empty_like(w.scaled)
         log_share = _call(
-            path_kernels.along,
+            kernels.along,
             path,
             edges.group,
             edges.members_first,
@@ -212,7 +221,7 @@ def _best_path(log_weight: NDArray[np.float64], automaton: TokenAutomaton) -> tu
     path = np.zeros(log_weight.shape[0], np.int64)
     into = automaton.incoming
     value = _call(
-        path_kernels.best_path,
+        kernels.best_path,
         log_weight,
         into.first,
         into.tail,
@@ -244,7 +253,17 @@ def expand(
         return
     if scores.logits is not None and w.log_sums is not None:
         order, first = automaton.tokens_by_class
-        _call(kernels.expand_rescued, scores.logits, scores.log_norm, order, first, w.sums, w.log_sums, mass, out)
+        _call(
+            rescue_kernels.expand_rescued,
+            scores.logits,
+            scores.log_norm,
+            order,
+            first,
+            w.sums,
+            w.log_sums,
+            mass,
+            out,
+        )
         return
     for k, c in zip(*np.nonzero((w.sums <= kernels.TINY) & (mass > 0)), strict=True):
         tokens = automaton.class_of == c

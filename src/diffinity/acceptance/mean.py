@@ -11,8 +11,9 @@ that the difference would lose digits, q is made after all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,115 +25,148 @@ from diffinity.acceptance import cpu
 from diffinity.acceptance import numba_kernels as kernels
 from diffinity.alignment.automaton import TokenAutomaton
 
-WORTH_IT = (
-    0.75  # the share of the vocabulary above which the other classes are not fewer tokens in any useful sense
-)
-LARGEST_RATIO = 8.0  # of q to p in the largest class: three bits are lost at most
+WORTH_IT = 0.75  # a class that leaves more of the vocabulary than this saves nothing
+LARGEST_RATIO = 64.0  # of q to p in the largest class: of 24 bits six are lost at most
 LEAST_SHARE = 0.05  # of the probability: a smaller class is summed by itself
 
 
 @dataclass(frozen=True)
-class Rest:
-    """The tokens outside an automaton's largest class."""
+class Plan:
+    """What a step needs of an automaton, put together once."""
 
-    label: int  # the largest class
-    tokens: NDArray[np.uint32]  # (R,)
-    classes: NDArray[np.uint32]  # (R,)
+    automaton: TokenAutomaton
+    label: int  # the largest class; −1 if none is worth it
+    tokens: NDArray[np.uint32]  # (R,): those outside it
+    classes: NDArray[np.uint32]  # (R,): of these tokens
     inside: cpu.Array  # (V,): 1 for the tokens of the largest class
-    embedding: Tensor  # (R, d)
-    source: Tensor  # (V, d): the matrix whose rows these are
-    version: int  # of `source` when they were taken
+    embedding: Tensor  # (R, d): of these tokens
+    arguments: dict[str, tuple[Any, ...]]  # of the compiled loops, by what is conditioned on
+    source: Tensor  # (V, d): the matrix of all embeddings
+    version: int  # of `source` when its rows were taken
+    length: int
 
 
-_rests: WeakKeyDictionary[TokenAutomaton, Rest] = WeakKeyDictionary()
+_plans: WeakKeyDictionary[TokenAutomaton, Plan] = WeakKeyDictionary()
 
 
-def rest_of(automaton: TokenAutomaton, embedding: Tensor) -> Rest | None:
-    """What lies outside the largest class, kept for the next step; None where that is most of the vocabulary."""
+def plan_of(
+    automaton: TokenAutomaton,
+    embedding: Tensor,
+    length: int,
+    check: Callable[[TokenAutomaton], None] = lambda _: None,
+) -> Plan:
+    """The plan for texts of that length, made when the first step asks, after `check`, and kept for the others."""
     version = 0 if embedding.is_inference() else embedding._version
-    found = _rests.get(automaton)
-    if found is not None and found.source is embedding and found.version == version:
-        return found
+    found = _plans.get(automaton)
+    if found is None or found.source is not embedding or (found.version, found.length) != (version, length):
+        check(automaton)
+        found = _plans[automaton] = _made(automaton, embedding, version, length)
+    return found
+
+
+def _made(automaton: TokenAutomaton, embedding: Tensor, version: int, length: int) -> Plan:
     sizes = np.bincount(automaton.class_of, minlength=automaton.n_classes)
     label = int(sizes.argmax())
     if automaton.vocab_size - sizes[label] > WORTH_IT * automaton.vocab_size:
-        return None
-    tokens = np.flatnonzero(automaton.class_of != label)
-    made = Rest(
-        label,
-        tokens.astype(np.uint32),
-        automaton.unsigned_class_of[tokens],
-        (automaton.class_of == label).astype(torch.empty(0, dtype=embedding.dtype).numpy().dtype),
-        embedding[torch.from_numpy(tokens)],
-        embedding,
-        version,
+        label = -1
+    inside = (automaton.class_of == label).astype(torch.empty(0, dtype=embedding.dtype).numpy().dtype)
+    tokens = np.flatnonzero(inside == 0)
+    rest = (label, tokens.astype(np.uint32), automaton.unsigned_class_of[tokens], inside)
+    edges, into = automaton.edges, automaton.incoming
+    shared = (
+        *rest,
+        LEAST_SHARE,
+        LARGEST_RATIO,
+        automaton.useful,
+        edges.members_first,
+        edges.members,
+        into.first,
+        into.tail,
+        into.group,
+        automaton.live(length),
+        automaton.accepting,
     )
-    _rests[automaton] = made
-    return made
+    arguments = {
+        "posterior": (*shared, edges.first, edges.head, edges.group),
+        "path": (*shared, into.pair, edges.group),
+    }
+    own = embedding if label < 0 else embedding[torch.from_numpy(tokens)]
+    return Plan(automaton, *rest, own, arguments, embedding, version, length)
 
 
 def conditional_mean(
-    samples: Sequence[cpu.Scores],
-    automata: Sequence[TokenAutomaton],
-    ratios: Sequence[cpu.Ratios],
+    logits: Tensor,
+    p: Tensor,
     x: Tensor,
-    embedding: Tensor,
-) -> tuple[list[float], Tensor]:
-    """What each of `ratios` finds, and q·E (B, L, d), from x = p·E and the embedding (V, d) of the same type.
+    plans: Sequence[Plan],
+    given: Literal["posterior", "path"],
+    draws: Sequence[np.random.Generator] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """log P(L) (B,) and q·E (B, L, d) from logits, p (which is written over) and x = p·E, on the CPU.
 
-    A sample's products are its own, so that they round the same in every batch.
+    Given acceptance, or the most probable path; with `draws` a path drawn from each. A sample's products are its
+    own, so that they round the same in every batch.
     """
-    rests = [rest_of(automaton, embedding) for automaton in automata]
+    probs, log_probs = p.numpy(), np.empty(len(plans))
+    factors = np.empty((*probs.shape[:2], 1), probs.dtype)
+    loop: Any = kernels.path_contrast if given == "path" else kernels.posterior_contrast
 
-    def work(i: int) -> tuple[float, _Parts]:
-        return _parts(samples[i], automata[i], ratios[i], rests[i])
+    def work(i: int) -> _Made | None:
+        done = False
+        if draws is None:
+            log_probs[i], done = loop(probs[i], *plans[i].arguments[given], factors[i, :, 0])
+        if done:
+            return None
+        ratios = cpu.posterior_ratios if given == "posterior" else cpu.path_ratios(draws[i] if draws else None)
+        log_probs[i], made = _by_parts(cpu.Scores(probs[i], logits[i].numpy()), plans[i], ratios, factors[i, :, 0])
+        return made
 
-    found = cpu.over_batch(work, len(samples))
-    means = [_mean(parts, x[i], rests[i], embedding) for i, (_, parts) in enumerate(found)]
-    return [log_prob for log_prob, _ in found], torch.stack(means)
+    by_parts = cpu.over_batch(work, len(plans))
+    mean = _product(p, plans).addcmul_(torch.from_numpy(factors), x)
+    for i, made in enumerate(by_parts):
+        if made is not None:
+            mean[i, made.rows] = x[i, made.rows] if made.q is None else made.q @ plans[i].source
+    return torch.from_numpy(log_probs), mean
+
+
+def _product(differences: Tensor, plans: Sequence[Plan]) -> Tensor:
+    """The first columns of `differences` (B, L, V), as many as a plan has tokens, times their embeddings."""
+    if all(plan is plans[0] for plan in plans):
+        rest = plans[0].embedding
+        return torch.bmm(differences[:, :, : rest.shape[0]], rest.expand(len(plans), -1, -1))
+    return torch.cat([_product(differences[i : i + 1], plans[i : i + 1]) for i in range(len(plans))])
 
 
 @dataclass(frozen=True)
-class _Parts:
-    """Of one sample, what is multiplied with which embeddings; without any of them, q is p."""
+class _Made:
+    """The positions whose mean is q·E with a q that was made, or p·E where there is none."""
 
-    of_rest: tuple[Tensor, Tensor] | None = None  # r (L, 1) and q − r·p (L, R)
-    rows: Tensor | None = None  # (N,): the positions that q is made for; None for all of them
-    q: Tensor | None = None  # (N, V)
+    rows: NDArray[np.int64]  # (N,)
+    q: Tensor | None  # (N, V)
 
 
-def _parts(
-    scores: cpu.Scores, automaton: TokenAutomaton, ratios: cpu.Ratios, rest: Rest | None
-) -> tuple[float, _Parts]:
-    if rest is None:
-        q = scores.probs  # in place, as below
-        return cpu.marginals(scores, automaton, ratios, out=q), _Parts(q=torch.from_numpy(q))
+def _by_parts(scores: cpu.Scores, plan: Plan, ratios: cpu.Ratios, factor: cpu.Array) -> tuple[float, _Made | None]:
+    """What the loops do in one go, for samples that need more care somewhere."""
+    automaton = plan.automaton
+    if plan.label < 0:
+        factor[:] = 0.0
+        return cpu.marginals(scores, automaton, ratios, out=scores.probs), None
     sums = np.empty((scores.length, automaton.n_classes))
-    outside = (rest.label, rest.tokens, rest.classes)
-    kernels.class_sums_outside(scores.probs, rest.inside, *outside, LEAST_SHARE, sums)
+    outside = (plan.label, plan.tokens, plan.classes)
+    kernels.class_sums_outside(scores.probs, plan.inside, *outside, LEAST_SHARE, sums)
     w = cpu.weights(scores, automaton, sums)
     log_prob, ratio = ratios(w, automaton)
     if ratio is None:
-        return log_prob, _Parts()
+        factor[:] = 0.0
+        return log_prob, _Made(np.arange(scores.length), None)
     by_class, rescue = cpu.token_ratios(w, ratio, w.scaled * ratio, scores.probs.dtype)
-    apart = rescue | (by_class[:, rest.label] > LARGEST_RATIO)
+    apart = rescue | (by_class[:, plan.label] > LARGEST_RATIO)
+    factor[:] = np.where(apart, 0.0, by_class[:, plan.label])
     rows = np.flatnonzero(apart)
-    q = np.empty((len(rows), automaton.vocab_size), scores.probs.dtype)
+    made = None
     if len(rows):
+        q = np.empty((len(rows), automaton.vocab_size), scores.probs.dtype)
         cpu.expand(scores.at(rows), automaton, w.at(rows), ratio[rows], q)
-    kernels.contrast(scores.probs, *outside, by_class, apart)  # over p: a new array would cost time
-    of_rest = (
-        torch.from_numpy(by_class)[:, rest.label, None],
-        torch.from_numpy(scores.probs)[:, : len(rest.tokens)],
-    )
-    return log_prob, _Parts(of_rest, torch.from_numpy(rows), torch.from_numpy(q)) if len(rows) else _Parts(of_rest)
-
-
-def _mean(parts: _Parts, x: Tensor, rest: Rest | None, embedding: Tensor) -> Tensor:
-    """q·E (L, d) of one sample from x = p·E."""
-    of_all = None if parts.q is None else parts.q @ embedding
-    if parts.of_rest is None or rest is None:
-        return x if of_all is None else of_all
-    factor, differences = parts.of_rest
-    mean = torch.addmm(factor * x, differences, rest.embedding)
-    return mean if of_all is None or parts.rows is None else mean.index_copy(0, parts.rows, of_all)
+        made = _Made(rows, torch.from_numpy(q))
+    kernels.contrast(scores.probs, *outside, by_class, apart)
+    return log_prob, made

@@ -18,7 +18,6 @@ I64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 TINY = 1e-25  # class sums below this are made again from the logits
-REACH = 40.0  # nats below a class's largest logit: what lies lower adds less than 1e-12 of it
 
 
 @njit(nogil=True, cache=True)
@@ -113,55 +112,6 @@ def scale_sums(sums: Floats, useful: Bools, scaled: Floats, log_scale: Floats) -
         for c in range(sums.shape[1]):
             scaled[k, c] = sums[k, c] / peak if useful[c] and peak > 0.0 else 0.0
     return too_small
-
-
-@njit(nogil=True, cache=True)
-def rescue_sums(
-    logits: NDArray[np.float32],
-    log_norm: Floats,
-    members: I64,
-    first: I64,
-    useful: Bools,
-    sums: Floats,
-    log_sums: Floats,
-) -> None:
-    """log_sums[k, c] = log of the class sum: from the logits, where the sum itself is too small for float32.
-
-    −inf for classes that lead nowhere.
-    """
-    length, n_classes = sums.shape
-    for k in range(length):
-        row = logits[k]
-        for c in range(n_classes):
-            if not useful[c]:
-                log_sums[k, c] = -np.inf
-            elif sums[k, c] > TINY:
-                log_sums[k, c] = np.log(sums[k, c])
-            else:
-                peak = -np.inf
-                for i in range(first[c], first[c + 1]):
-                    peak = max(peak, row[members[i]])
-                total = 0.0
-                if peak > -np.inf:
-                    for i in range(first[c], first[c + 1]):
-                        below = row[members[i]] - peak
-                        if below > -REACH:
-                            total += np.exp(below)
-                    log_sums[k, c] = peak + np.log(total) - log_norm[k]
-                else:
-                    log_sums[k, c] = -np.inf
-
-
-@njit(nogil=True, cache=True)
-def scale_rows(log_sums: Floats, scaled: Floats, log_scale: Floats) -> None:
-    """scaled = exp(log_sums − row maximum); the maxima go to log_scale (0 for a row of −inf)."""
-    for k in range(log_sums.shape[0]):
-        peak = -np.inf
-        for c in range(log_sums.shape[1]):
-            peak = max(peak, log_sums[k, c])
-        log_scale[k] = peak if peak > -np.inf else 0.0
-        for c in range(log_sums.shape[1]):
-            scaled[k, c] = np.exp(log_sums[k, c] - log_scale[k])
 
 
 @njit(nogil=True, cache=True)
@@ -283,7 +233,9 @@ def ratio_of_tokens(
 
 
 @njit(nogil=True, cache=True)
-def expand(probs: NDArray[np.float32], class_of: U32, ratio: Floats, out: NDArray[np.float32]) -> None:
+def expand(
+    probs: NDArray[np.float32], class_of: U32, ratio: NDArray[np.float32], out: NDArray[np.float32]
+) -> None:
     """out[k, v] = probs[k, v]·ratio[k, class of v]."""
     length, vocab = probs.shape
     for k in range(length):
@@ -313,20 +265,195 @@ def contrast(
 
 
 @njit(nogil=True, cache=True)
-def expand_rescued(
-    logits: NDArray[np.float32],
-    log_norm: Floats,
-    members: I64,
-    first: I64,
+def best_path(
+    log_weight: Floats,
+    in_first: I64,
+    in_tail: U32,
+    in_group: U32,
+    in_pair: I64,
+    live: Bools,
+    accepting: Bools,
+    path: I64,
+) -> float:
+    """path[k] = the k-th pair of the path with the largest Σ log_weight; its value, −inf if there is none.
+
+    Only values are kept on the way; the way back asks at each state which pair its value came by.
+    """
+    length, n = path.shape[0], live.shape[1]
+    value = np.empty((length + 1, n))
+    value[0] = -np.inf
+    value[0, 0] = 0.0
+    for k in range(length):
+        here, there, by_group, can_finish = value[k], value[k + 1], log_weight[k], live[k + 1]
+        for t in range(n):
+            top = -np.inf
+            if can_finish[t]:
+                for e in range(in_first[t], in_first[t + 1]):
+                    top = max(top, here[in_tail[e]] + by_group[in_group[e]])
+            there[t] = top
+    state = -1
+    top = -np.inf
+    for s in range(n):
+        if accepting[s] and value[length, s] > top:
+            top = value[length, s]
+            state = s
+    if state < 0:
+        return -np.inf
+    for k in range(length - 1, -1, -1):
+        for e in range(in_first[state], in_first[state + 1]):
+            if value[k, in_tail[e]] + log_weight[k, in_group[e]] == value[k + 1, state]:
+                path[k] = in_pair[e]
+                state = in_tail[e]
+                break
+    return top
+
+
+@njit(nogil=True, cache=True)
+def along(
+    path: I64, group: U32, members_first: I64, members: U32, grouped: Floats, log_scale: Floats, ratio: Floats
+) -> float:
+    """ratio[k, c] = q/p of the classes along a path of pairs, in units of the scaled sums; log of its share."""
+    ratio[:] = 0.0
+    log_share = 0.0
+    for k in range(path.shape[0]):
+        g = group[path[k]]
+        chosen = grouped[k, g]
+        log_share += np.log(chosen) + log_scale[k]
+        for i in range(members_first[g], members_first[g + 1]):
+            ratio[k, members[i]] = 1.0 / chosen
+    return log_share
+
+
+# ---- one call a sample: what a denoising step in closed form asks for
+#
+# Between two network calls Python's own work is cold and costs more than these loops.
+
+
+@njit(nogil=True, cache=True)
+def _weigh(
+    probs: NDArray[np.float32],
+    label: int,
+    rest: U32,
+    rest_class: U32,
+    inside: NDArray[np.float32],
+    least: float,
+    useful: Bools,
+    members_first: I64,
+    members: U32,
+) -> tuple[Floats, Floats, Floats, bool]:
+    """Class sums, the logarithms of their scales, scaled group sums, and whether something is too small."""
+    length, n_classes = probs.shape[0], useful.shape[0]
+    sums = np.empty((length, n_classes))
+    if label < 0:
+        class_sums(probs, rest_class, sums)
+    else:
+        class_sums_outside(probs, inside, label, rest, rest_class, least, sums)
+    scaled, log_scale = np.empty((length, n_classes)), np.empty(length)
+    too_small = scale_sums(sums, useful, scaled, log_scale)
+    grouped = np.empty((length, members_first.shape[0] - 1))
+    group_sums(scaled, members_first, members, grouped)
+    return sums, log_scale, grouped, too_small
+
+
+@njit(nogil=True, cache=True)
+def _contrasted(
+    probs: NDArray[np.float32],
+    label: int,
+    rest: U32,
+    rest_class: U32,
+    largest: float,
     sums: Floats,
-    log_sums: Floats,
-    mass: Floats,
-    out: NDArray[np.float32],
-) -> None:
-    """For classes whose sum was made from logits: out[k, v] = mass[k, c]·p(v | class c)."""
-    for k in range(sums.shape[0]):
-        for c in range(sums.shape[1]):
-            if sums[k, c] <= TINY and mass[k, c] > 0.0:
-                for i in range(first[c], first[c + 1]):
-                    v = members[i]
-                    out[k, v] = mass[k, c] * np.exp(logits[k, v] - log_norm[k] - log_sums[k, c])
+    log_scale: Floats,
+    ratio: Floats,
+    factor: NDArray[np.float32],
+) -> bool:
+    """`contrast` over probs and the ratios of class `label` to `factor` (L,); False, and nothing done, if one is
+    above `largest`."""
+    by_class = np.empty(ratio.shape, probs.dtype)
+    skip = np.zeros(probs.shape[0], np.bool_)
+    ratio_of_tokens(sums, ratio, ratio, log_scale, 0.0, by_class, skip)
+    for k in range(probs.shape[0]):
+        factor[k] = by_class[k, label] if label >= 0 else 0.0
+        if factor[k] > largest:
+            return False
+    skip[:] = False
+    if label < 0:
+        expand(probs, rest_class, by_class, probs)
+    else:
+        contrast(probs, label, rest, rest_class, by_class, skip)
+    return True
+
+
+@njit(nogil=True, cache=True)
+def posterior_contrast(
+    probs: NDArray[np.float32],
+    label: int,
+    rest: U32,
+    rest_class: U32,
+    inside: NDArray[np.float32],
+    least: float,
+    largest: float,
+    useful: Bools,
+    members_first: I64,
+    members: U32,
+    in_first: I64,
+    in_tail: U32,
+    in_group: U32,
+    live: Bools,
+    accepting: Bools,
+    first: I64,
+    head: U32,
+    group: U32,
+    factor: NDArray[np.float32],
+) -> tuple[float, bool]:
+    """log P(L), with q − factor·p of the tokens `rest` over the first columns of probs; False where that fails.
+
+    It fails, and leaves probs as they are, where sums are too small, where P(L) = 0 and where q/p of class `label`
+    is above `largest`. A label of −1 is a class without tokens.
+    """
+    weighed = _weigh(probs, label, rest, rest_class, inside, least, useful, members_first, members)
+    sums, log_scale, grouped, too_small = weighed
+    if too_small:
+        return 0.0, False
+    alpha = np.empty((probs.shape[0] + 1, accepting.shape[0]))
+    log_prob = forward(grouped, in_first, in_tail, in_group, live, accepting, alpha) + log_scale.sum()
+    if log_prob == -np.inf:
+        return log_prob, False
+    posterior, ratio = np.empty(grouped.shape), np.empty(sums.shape)
+    backward(grouped, first, head, group, accepting, alpha, posterior)
+    spread(posterior, members_first, members, ratio)
+    return log_prob, _contrasted(probs, label, rest, rest_class, largest, sums, log_scale, ratio, factor)
+
+
+@njit(nogil=True, cache=True)
+def path_contrast(
+    probs: NDArray[np.float32],
+    label: int,
+    rest: U32,
+    rest_class: U32,
+    inside: NDArray[np.float32],
+    least: float,
+    largest: float,
+    useful: Bools,
+    members_first: I64,
+    members: U32,
+    in_first: I64,
+    in_tail: U32,
+    in_group: U32,
+    live: Bools,
+    accepting: Bools,
+    in_pair: I64,
+    group: U32,
+    factor: NDArray[np.float32],
+) -> tuple[float, bool]:
+    """As `posterior_contrast`, given the most probable path of states; log of that path's share."""
+    weighed = _weigh(probs, label, rest, rest_class, inside, least, useful, members_first, members)
+    sums, log_scale, grouped, too_small = weighed
+    if too_small:
+        return 0.0, False
+    path = np.zeros(probs.shape[0], np.int64)
+    if best_path(np.log(grouped), in_first, in_tail, in_group, in_pair, live, accepting, path) == -np.inf:
+        return -np.inf, False
+    ratio = np.empty(sums.shape)
+    log_prob = along(path, group, members_first, members, grouped, log_scale, ratio)
+    return log_prob, _contrasted(probs, label, rest, rest_class, largest, sums, log_scale, ratio, factor)

@@ -40,66 +40,6 @@ def group_maxima(best: Floats, members_first: I64, members: U32, out: Floats, wh
 
 
 @njit(nogil=True, cache=True)
-def best_path(
-    log_weight: Floats,
-    in_first: I64,
-    in_tail: U32,
-    in_group: U32,
-    in_pair: I64,
-    live: Bools,
-    accepting: Bools,
-    path: I64,
-) -> float:
-    """path[k] = the k-th pair of the path with the largest Σ log_weight; its value, −inf if there is none.
-
-    Only values are kept on the way; the way back asks at each state which pair its value came by.
-    """
-    length, n = path.shape[0], live.shape[1]
-    value = np.empty((length + 1, n))
-    value[0] = -np.inf
-    value[0, 0] = 0.0
-    for k in range(length):
-        here, there, by_group, can_finish = value[k], value[k + 1], log_weight[k], live[k + 1]
-        for t in range(n):
-            top = -np.inf
-            if can_finish[t]:
-                for e in range(in_first[t], in_first[t + 1]):
-                    top = max(top, here[in_tail[e]] + by_group[in_group[e]])
-            there[t] = top
-    state = -1
-    top = -np.inf
-    for s in range(n):
-        if accepting[s] and value[length, s] > top:
-            top = value[length, s]
-            state = s
-    if state < 0:
-        return -np.inf
-    for k in range(length - 1, -1, -1):
-        for e in range(in_first[state], in_first[state + 1]):
-            if value[k, in_tail[e]] + log_weight[k, in_group[e]] == value[k + 1, state]:
-                path[k] = in_pair[e]
-                state = in_tail[e]
-                break
-    return top
-
-
-@njit(nogil=True, cache=True)
-def along(
-    path: I64, group: U32, members_first: I64, members: U32, grouped: Floats, log_scale: Floats, ratio: Floats
-) -> float:
-    """ratio[k, c] = q/p of the classes along a path of pairs, in units of the scaled sums; log of its share."""
-    ratio[:] = 0.0
-    log_share = 0.0
-    for k in range(path.shape[0]):
-        g = group[path[k]]
-        chosen = grouped[k, g]
-        log_share += np.log(chosen) + log_scale[k]
-        for i in range(members_first[g], members_first[g + 1]):
-            ratio[k, members[i]] = 1.0 / chosen
-    return log_share
-
-
-@njit(nogil=True, cache=True)
 def sample_path(
     weight: Floats,
     in_first: I64,
