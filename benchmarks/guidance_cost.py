@@ -24,6 +24,7 @@ import diffinity as dy
 from benchmarks.automata import TEMPLATES, Sized, of_sizes, plaid_vocabulary, shared
 from diffinity.alignment import TokenAutomaton, Vocabulary, align
 from diffinity.guidance.presets import named_guidance
+from diffinity.memory import keep_freed_memory
 from diffinity.models import DiffusionLM, PlaidConfig, PlaidLM
 from diffinity.models.plaid_lm import PlaidModules
 
@@ -95,6 +96,7 @@ def main() -> None:
     parser.add_argument("--model", help="folder of another model in place of the embedded one")
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
+    keep_freed_memory()
     console = Console()
     cases: list[tuple[str, DiffusionLM, Sized, int]] = []
     if "large" in chosen.models:

@@ -12,6 +12,7 @@ from diffinity.commands.console import INTERRUPTED, Commands, out, say_error
 from diffinity.commands.generate import generate
 from diffinity.commands.inspect import inspect
 from diffinity.commands.models import corpus, download, import_plaid
+from diffinity.memory import keep_freed_memory
 from diffinity.training.command import train
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; what goes wrong is one sentence and a non-zero exit (see `commands.console`)."""
+    keep_freed_memory()
     try:
         app()
     except BrokenPipeError:  # the reader of our output went away: nothing to say to anyone

@@ -1,7 +1,8 @@
-"""Running out of memory: foreseen before the first step where it can be, and recognised where it happens."""
+"""Memory: running out of it is foreseen where it can be and recognised where it happens; freed blocks are kept."""
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 import torch
@@ -14,6 +15,9 @@ BYTES_PER_LOGIT = 4 * 4 + 8  # logits, probabilities, their difference and a gra
 BYTES_PER_NUMBER = 6 * 8  # of a latent: z, noise, estimates and shift, in float64
 BYTES_PER_TOKEN = 36  # of a finished text, as Python keeps a number in a tuple
 BYTES_PER_TEXT = 1000
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+KEPT_BYTES = 2**29  # of freed memory at most
+LARGEST_KEPT = 2**25  # what glibc allows: larger blocks always go back
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -56,3 +60,20 @@ def available_bytes(device: torch.device) -> int | None:
         return None
     sizes = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
     return int(sizes[0]) * 1024 if sizes else None
+
+
+def keep_freed_memory() -> bool:
+    """Let this process keep what it frees, up to half a gigabyte; False where the C library can't.
+
+    Logits of a few megabytes come and go at every step. Depending on what else lies in the heap, glibc gives them
+    back to the system and gets them again, page by page, up to a tenth of a step's time. The command line and the
+    benchmarks call this once; a program that uses the library may.
+
+    >>> keep_freed_memory() in (True, False)
+    True
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, TypeError, AttributeError):  # not glibc
+        return False
+    return bool(mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)) and bool(mallopt(M_TRIM_THRESHOLD, KEPT_BYTES))

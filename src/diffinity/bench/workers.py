@@ -24,6 +24,7 @@ from diffinity.bench.cases import Case
 from diffinity.bench.store import SampleRow
 from diffinity.constraints.base import Constraint, Regex
 from diffinity.errors import InvalidArgument, UnsupportedConstraint
+from diffinity.memory import keep_freed_memory
 
 WARM_UP = Regex("[a-z ]*")
 REASON_LENGTH = 300
@@ -192,6 +193,7 @@ def one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+    keep_freed_memory()
 
 
 # ---- in this process
