@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -154,6 +158,15 @@ def test_a_plan_is_for_one_length() -> None:
         found, log_prob, mean = mean_of(logits[:, :length], MOSTLY_ONE_CLASS)
         assert torch.allclose(found.log_prob, log_prob, rtol=1e-5)
         assert torch.allclose(found.mean, mean, rtol=1e-4, atol=1e-5)
+
+
+def test_a_plan_goes_with_its_automaton() -> None:
+    automaton = replace(MOSTLY_ONE_CLASS)  # those that were aligned are kept elsewhere
+    plan_of(automaton, an_embedding(len(LARGE)), 8)
+    gone = weakref.ref(automaton)
+    del automaton
+    gc.collect()
+    assert gone() is None
 
 
 def test_an_automaton_without_a_large_class_keeps_all_tokens() -> None:

@@ -170,8 +170,9 @@ def mean_acceptance(
     plans = [mean.plan_of(one, embedding, length, lambda one: _check_one(logits, one)) for one in automata]
     draws = None if seed is None else [np.random.default_rng((seed, i)) for i in range(len(plans))]
     given: Literal["posterior", "path"] = "path" if path else "posterior"
+    p = softmax.detach().contiguous()
     return MeanAcceptance(
-        *mean.conditional_mean(logits.detach().contiguous(), softmax.detach().contiguous(), x, plans, given, draws)
+        *mean.conditional_mean(logits.detach().contiguous(), p, x, automata, plans, given, draws)
     )
 
 

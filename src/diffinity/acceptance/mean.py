@@ -32,9 +32,8 @@ LEAST_SHARE = 0.05  # of the probability: a smaller class is summed by itself
 
 @dataclass(frozen=True)
 class Plan:
-    """What a step needs of an automaton, put together once."""
+    """What a step needs of an automaton, put together once; the automaton itself it must not keep alive."""
 
-    automaton: TokenAutomaton
     label: int  # the largest class; −1 if none is worth it
     tokens: NDArray[np.uint32]  # (R,): those outside it
     classes: NDArray[np.uint32]  # (R,): of these tokens
@@ -91,13 +90,14 @@ def _made(automaton: TokenAutomaton, embedding: Tensor, version: int, length: in
         "path": (*shared, into.pair, edges.group),
     }
     own = embedding if label < 0 else embedding[torch.from_numpy(tokens)]
-    return Plan(automaton, *rest, own, arguments, embedding, version, length)
+    return Plan(*rest, own, arguments, embedding, version, length)
 
 
 def conditional_mean(
     logits: Tensor,
     p: Tensor,
     x: Tensor,
+    automata: Sequence[TokenAutomaton],
     plans: Sequence[Plan],
     given: Literal["posterior", "path"],
     draws: Sequence[np.random.Generator] | None = None,
@@ -118,7 +118,8 @@ def conditional_mean(
         if done:
             return None
         ratios = cpu.posterior_ratios if given == "posterior" else cpu.path_ratios(draws[i] if draws else None)
-        log_probs[i], made = _by_parts(cpu.Scores(probs[i], logits[i].numpy()), plans[i], ratios, factors[i, :, 0])
+        scores = cpu.Scores(probs[i], logits[i].numpy())
+        log_probs[i], made = _by_parts(scores, automata[i], plans[i], ratios, factors[i, :, 0])
         return made
 
     by_parts = cpu.over_batch(work, len(plans))
@@ -145,9 +146,10 @@ class _Made:
     q: Tensor | None  # (N, V)
 
 
-def _by_parts(scores: cpu.Scores, plan: Plan, ratios: cpu.Ratios, factor: cpu.Array) -> tuple[float, _Made | None]:
+def _by_parts(
+    scores: cpu.Scores, automaton: TokenAutomaton, plan: Plan, ratios: cpu.Ratios, factor: cpu.Array
+) -> tuple[float, _Made | None]:
     """What the loops do in one go, for samples that need more care somewhere."""
-    automaton = plan.automaton
     if plan.label < 0:
         factor[:] = 0.0
         return cpu.marginals(scores, automaton, ratios, out=scores.probs), None
