@@ -141,12 +141,17 @@ def forward(
         here, there, by_group, can_finish = alpha[k], alpha[k + 1], weight[k], live[k + 1]
         total = 0.0
         for t in range(n):
-            mass = 0.0
+            mass, more = 0.0, 0.0  # two sums, so that one addition need not wait for the other
             if can_finish[t]:
-                for e in range(in_first[t], in_first[t + 1]):
+                e, end = in_first[t], in_first[t + 1]
+                while e + 1 < end:
                     mass += here[in_tail[e]] * by_group[in_group[e]]
-            there[t] = mass
-            total += mass
+                    more += here[in_tail[e + 1]] * by_group[in_group[e + 1]]
+                    e += 2
+                if e < end:
+                    mass += here[in_tail[e]] * by_group[in_group[e]]
+            there[t] = mass + more
+            total += there[t]
         if total == 0.0:
             alpha[k + 1 :] = 0.0
             return -np.inf
@@ -179,14 +184,22 @@ def backward(
         peak = 0.0
         for s in range(n):
             mass = alpha[k, s]
-            total = 0.0
+            total, more = 0.0, 0.0
             if mass != 0.0:
-                for e in range(first[s], first[s + 1]):
+                e, end = first[s], first[s + 1]
+                while e + 1 < end:
+                    onward, other = beta[head[e]], beta[head[e + 1]]
+                    total += by_group[group[e]] * onward
+                    more += by_group[group[e + 1]] * other
+                    into[group[e]] += mass * onward
+                    into[group[e + 1]] += mass * other
+                    e += 2
+                if e < end:
                     onward = beta[head[e]]
                     total += by_group[group[e]] * onward
                     into[group[e]] += mass * onward
-            before[s] = total
-            peak = max(peak, total)
+            before[s] = total + more
+            peak = max(peak, before[s])
         norm = 0.0
         for g in range(weight.shape[1]):
             norm += by_group[g] * into[g]
