@@ -180,10 +180,10 @@ def backward(
     for s in range(n):
         beta[s] = 1.0 if accepting[s] else 0.0
     for k in range(length - 1, -1, -1):
-        by_group, into = weight[k], posterior[k]
+        masses, by_group, into = alpha[k], weight[k], posterior[k]
         peak = 0.0
         for s in range(n):
-            mass = alpha[k, s]
+            mass = masses[s]
             total, more = 0.0, 0.0
             if mass != 0.0:
                 e, end = first[s], first[s + 1]
