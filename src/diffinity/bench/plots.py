@@ -319,15 +319,30 @@ def _plain_ticks(axis: Any, values: Sequence[float], exact: bool = False) -> Non
 
 
 def _label(axes: Any, points: Sequence[tuple[float, float, str]]) -> None:
-    """Names beside points; those of points that lie close together are stacked below one another."""
-    ordered = sorted(points, key=lambda point: (-point[1], point[0]))
+    """Names beside points, one text for points in one place; those that lie close together are stacked."""
     span = math.log(max(x for x, _, _ in points) / min(x for x, _, _ in points)) or 1.0
     near: list[tuple[float, float, int]] = []
-    for x, y, name in ordered:
-        rank = 1 + max(
-            (n for px, py, n in near if abs(py - y) < 5 and abs(math.log(px / x)) < 0.2 * span), default=-1
-        )
+    for x, y, name in together(points):
+        taken = {n for px, py, n in near if abs(py - y) < 5 and abs(math.log(px / x)) < 0.25 * span}
+        rank = min(set(range(len(taken) + 1)) - taken)
         near.append((x, y, rank))
         axes.annotate(
             name, (x, y), xytext=(6, -7 - 9 * rank), textcoords="offset points", fontsize=7, color="#333333"
         )
+
+
+def together(points: Sequence[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
+    """Points from the top, then from the left, those that no eye could tell apart under one name.
+
+    >>> together([(5.0, 99.8, "c"), (10.1, 99.9, "b"), (10.0, 100.0, "a")])
+    [(10.0, 100.0, 'a, b'), (5.0, 99.8, 'c')]
+    """
+    found: list[tuple[float, float, str]] = []
+    for x, y, name in sorted(points, key=lambda point: (-point[1], point[0])):
+        there = [i for i, (px, py, _) in enumerate(found) if abs(py - y) < 1 and abs(math.log(px / x)) < 0.02]
+        if there:
+            px, py, names = found[there[0]]
+            found[there[0]] = px, py, f"{names}, {name}"
+        else:
+            found.append((x, y, name))
+    return found
