@@ -143,6 +143,17 @@ def test_rows_of_another_or_a_changed_embedding_are_taken_anew() -> None:
     assert rows_are_those_of(one)
 
 
+@pytest.mark.parametrize("path", [False, True])
+def test_half_precision_is_taken_too(path: bool) -> None:
+    logits, embedding = random_logits_over(LARGE, 2, 8).bfloat16(), an_embedding(len(LARGE), torch.bfloat16)
+    p = logits.softmax(dim=-1)
+    wanted = marginals_of(logits, MOSTLY_ONE_CLASS, path)
+    mean = mean_acceptance(logits, MOSTLY_ONE_CLASS, p, p @ embedding, embedding, path=path)
+    assert torch.allclose(mean.mean.float(), (wanted.marginals.to(p) @ embedding).float(), atol=0.05)
+    gradient = gradient_acceptance(logits, MOSTLY_ONE_CLASS, p.clone(), path=path)
+    assert torch.allclose(gradient.gradient, wanted.marginals.to(p) - p, atol=0.01)
+
+
 def test_shapes_that_do_not_go_together_are_refused() -> None:
     logits, embedding = torch.zeros(1, 3, 6), torch.zeros(6, 5)
     p = logits.softmax(-1)

@@ -154,13 +154,12 @@ def mean_acceptance(
     >>> mean_acceptance(logits, cat, p, p @ embedding, embedding).mean.round(decimals=4).tolist()
     [[[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]]
     """
-    if logits.device.type != "cpu" or not logits.dtype == softmax.dtype == x.dtype == embedding.dtype:
-        found = (
-            path_acceptance(logits, automaton, logits=True, softmax=softmax, seed=seed)
-            if path
-            else acceptance(logits, automaton, logits=True, softmax=softmax)
-        )
-        return MeanAcceptance(found.log_prob, found.marginals.to(embedding.dtype) @ embedding)
+    if not _in_compiled_loops(logits) or not logits.dtype == softmax.dtype == x.dtype == embedding.dtype:
+        found = _given(logits, automaton, softmax, path, seed)
+        weights = embedding.expand(
+            logits.shape[0], -1, -1
+        )  # one product a sample, which rounds the same in every batch
+        return MeanAcceptance(found.log_prob, torch.bmm(found.marginals.to(embedding.dtype), weights))
     automata = _one_for_each(logits, automaton)
     batch, length, vocab = logits.shape
     shapes = tuple(softmax.shape), tuple(x.shape), tuple(embedding.shape)
@@ -168,7 +167,7 @@ def mean_acceptance(
     if shapes != wanted:
         raise InvalidArgument(f"softmax, x and embedding must have the shapes {wanted}, but have {shapes}")
     plans = [mean.plan_of(one, embedding, length, lambda one: _check_one(logits, one)) for one in automata]
-    draws = None if seed is None else [np.random.default_rng((seed, i)) for i in range(len(plans))]
+    draws = [np.random.default_rng((seed, i)) for i in range(batch)] if path and seed is not None else None
     given: Literal["posterior", "path"] = "path" if path else "posterior"
     p = softmax.detach().contiguous()
     return MeanAcceptance(
@@ -197,12 +196,8 @@ def gradient_acceptance(
     >>> gradient_acceptance(torch.zeros(1, 2, 2), ab, torch.full((1, 2, 2), 0.5)).gradient.tolist()
     [[[0.5, -0.5], [-0.5, 0.5]]]
     """
-    if logits.device.type != "cpu" or logits.dtype not in (torch.float32, torch.float64):
-        found = (
-            path_acceptance(logits, automaton, logits=True, softmax=softmax, seed=seed)
-            if path
-            else acceptance(logits, automaton, logits=True, softmax=softmax)
-        )
+    if not _in_compiled_loops(logits):
+        found = _given(logits, automaton, softmax, path, seed)
         return GradientAcceptance(found.log_prob, found.marginals.to(softmax.dtype) - softmax)
     automata = _check(logits, automaton)
     if softmax.shape != logits.shape:
@@ -217,6 +212,16 @@ def gradient_acceptance(
 
     log_prob = torch.tensor(cpu.over_batch(work, len(samples)), dtype=torch.float64)
     return GradientAcceptance(log_prob, p)
+
+
+def _in_compiled_loops(logits: Tensor) -> bool:
+    return logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.float64)
+
+
+def _given(logits: Tensor, automaton: Automata, softmax: Tensor, path: bool, seed: int | None) -> Acceptance:
+    if path:
+        return path_acceptance(logits, automaton, logits=True, softmax=softmax, seed=seed)
+    return acceptance(logits, automaton, logits=True, softmax=softmax)
 
 
 def _ratios(n: int, path: bool, seed: int | None) -> list[cpu.Ratios]:

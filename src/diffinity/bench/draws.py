@@ -16,6 +16,7 @@ from diffinity.alignment import TokenAutomaton
 from diffinity.errors import InvalidArgument
 from diffinity.guidance import GradientGuidance, Guidance, MixedGuidance, PathGuidance, PosteriorGuidance
 from diffinity.models.markov import MarkovLM
+from diffinity.models.plaid import each
 from diffinity.models.protocol import DiffusionLM
 from diffinity.models.tokenization import END_OF_TEXT
 from diffinity.particles import sample_particles
@@ -111,7 +112,7 @@ def drawn(share: NDArray[np.float64], draws: NDArray[np.float64]) -> NDArray[np.
 class _Posterior(PosteriorGuidance):
     def _mean(self, logits: Tensor, softmax: Tensor, x: Tensor, embedding: Tensor) -> MeanAcceptance:
         found = acceptance(logits, self.automata, logits=True, backend="torch")
-        return MeanAcceptance(found.log_prob, found.marginals @ embedding)
+        return MeanAcceptance(found.log_prob, each(found.marginals, embedding))
 
 
 @dataclass(frozen=True)
