@@ -168,11 +168,8 @@ def mean_acceptance(
         raise InvalidArgument(f"softmax, x and embedding must have the shapes {wanted}, but have {shapes}")
     plans = [mean.plan_of(one, embedding, length, lambda one: _check_one(logits, one)) for one in automata]
     draws = [np.random.default_rng((seed, i)) for i in range(batch)] if path and seed is not None else None
-    given: Literal["posterior", "path"] = "path" if path else "posterior"
     p = softmax.detach().contiguous()
-    return MeanAcceptance(
-        *mean.conditional_mean(logits.detach().contiguous(), p, x, automata, plans, given, draws)
-    )
+    return MeanAcceptance(*mean.conditional_mean(logits.detach().contiguous(), p, x, automata, plans, path, draws))
 
 
 @dataclass(frozen=True)

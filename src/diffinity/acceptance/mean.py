@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -39,7 +39,7 @@ class Plan:
     classes: NDArray[np.uint32]  # (R,): of these tokens
     inside: cpu.Array  # (V,): 1 for the tokens of the largest class
     embedding: Tensor  # (R, d): of these tokens
-    arguments: dict[str, tuple[Any, ...]]  # of the compiled loops, by what is conditioned on
+    arguments: tuple[Any, ...]  # of the compiled loop
     source: Tensor  # (V, d): the matrix of all embeddings
     version: int  # of `source` when its rows were taken
     length: int
@@ -72,7 +72,7 @@ def _made(automaton: TokenAutomaton, embedding: Tensor, version: int, length: in
     tokens = np.flatnonzero(inside == 0)
     rest = (label, tokens.astype(np.uint32), automaton.unsigned_class_of[tokens], inside)
     edges, into = automaton.edges, automaton.incoming
-    shared = (
+    arguments = (
         *rest,
         LEAST_SHARE,
         LARGEST_RATIO,
@@ -82,13 +82,13 @@ def _made(automaton: TokenAutomaton, embedding: Tensor, version: int, length: in
         into.first,
         into.tail,
         into.group,
+        into.pair,
         automaton.live(length),
         automaton.accepting,
+        edges.first,
+        edges.head,
+        edges.group,
     )
-    arguments = {
-        "posterior": (*shared, edges.first, edges.head, edges.group),
-        "path": (*shared, into.pair, edges.group),
-    }
     own = embedding if label < 0 else embedding[torch.from_numpy(tokens)]
     return Plan(*rest, own, arguments, embedding, version, length)
 
@@ -99,25 +99,25 @@ def conditional_mean(
     x: Tensor,
     automata: Sequence[TokenAutomaton],
     plans: Sequence[Plan],
-    given: Literal["posterior", "path"],
+    by_path: bool,
     draws: Sequence[np.random.Generator] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """log P(L) (B,) and q·E (B, L, d) from logits, p (which is written over) and x = p·E, on the CPU.
 
-    Given acceptance, or the most probable path; with `draws` a path drawn from each. A sample's products are its
+    With `by_path` given the most probable path, and with `draws` one drawn with each. A sample's products are its
     own, so that they round the same in every batch.
     """
     probs, log_probs = p.numpy(), np.empty(len(plans))
     factors = np.empty((*probs.shape[:2], 1), probs.dtype)
-    loop: Any = kernels.path_contrast if given == "path" else kernels.posterior_contrast
+    loop: Any = kernels.closed_form
 
     def work(i: int) -> _Made | None:
         done = False
         if draws is None:
-            log_probs[i], done = loop(probs[i], *plans[i].arguments[given], factors[i, :, 0])
+            log_probs[i], done = loop(probs[i], by_path, *plans[i].arguments, factors[i, :, 0])
         if done:
             return None
-        ratios = cpu.posterior_ratios if given == "posterior" else cpu.path_ratios(draws[i] if draws else None)
+        ratios = cpu.path_ratios(draws[i] if draws else None) if by_path else cpu.posterior_ratios
         scores = cpu.Scores(probs[i], logits[i].numpy())
         log_probs[i], made = _by_parts(scores, automata[i], plans[i], ratios, factors[i, :, 0])
         return made

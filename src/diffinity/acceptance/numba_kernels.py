@@ -398,8 +398,9 @@ def _contrasted(
 
 
 @njit(nogil=True, cache=True)
-def posterior_contrast(
+def closed_form(
     probs: NDArray[np.float32],
+    by_path: bool,
     label: int,
     rest: U32,
     rest_class: U32,
@@ -412,6 +413,7 @@ def posterior_contrast(
     in_first: I64,
     in_tail: U32,
     in_group: U32,
+    in_pair: I64,
     live: Bools,
     accepting: Bools,
     first: I64,
@@ -422,51 +424,24 @@ def posterior_contrast(
     """log P(L), with q − factor·p of the tokens `rest` over the first columns of probs; False where that fails.
 
     It fails, and leaves probs as they are, where sums are too small, where P(L) = 0 and where q/p of class `label`
-    is above `largest`. A label of −1 is a class without tokens.
+    is above `largest`. A label of −1 is a class without tokens. With `by_path` all is given the most probable path
+    of states, and the first result is the logarithm of that path's share.
     """
     weighed = _weigh(probs, label, rest, rest_class, inside, least, useful, members_first, members)
     sums, log_scale, grouped, too_small = weighed
     if too_small:
         return 0.0, False
-    alpha = np.empty((probs.shape[0] + 1, accepting.shape[0]))
-    log_prob = forward(grouped, in_first, in_tail, in_group, live, accepting, alpha) + log_scale.sum()
-    if log_prob == -np.inf:
-        return log_prob, False
-    posterior, ratio = np.empty(grouped.shape), np.empty(sums.shape)
-    backward(grouped, first, head, group, accepting, alpha, posterior)
-    spread(posterior, members_first, members, ratio)
-    return log_prob, _contrasted(probs, label, rest, rest_class, largest, sums, log_scale, ratio, factor)
-
-
-@njit(nogil=True, cache=True)
-def path_contrast(
-    probs: NDArray[np.float32],
-    label: int,
-    rest: U32,
-    rest_class: U32,
-    inside: NDArray[np.float32],
-    least: float,
-    largest: float,
-    useful: Bools,
-    members_first: I64,
-    members: U32,
-    in_first: I64,
-    in_tail: U32,
-    in_group: U32,
-    live: Bools,
-    accepting: Bools,
-    in_pair: I64,
-    group: U32,
-    factor: NDArray[np.float32],
-) -> tuple[float, bool]:
-    """As `posterior_contrast`, given the most probable path of states; log of that path's share."""
-    weighed = _weigh(probs, label, rest, rest_class, inside, least, useful, members_first, members)
-    sums, log_scale, grouped, too_small = weighed
-    if too_small:
-        return 0.0, False
-    path = np.zeros(probs.shape[0], np.int64)
-    if best_path(np.log(grouped), in_first, in_tail, in_group, in_pair, live, accepting, path) == -np.inf:
-        return -np.inf, False
     ratio = np.empty(sums.shape)
-    log_prob = along(path, group, members_first, members, grouped, log_scale, ratio)
+    if by_path:
+        path = np.zeros(probs.shape[0], np.int64)
+        if best_path(np.log(grouped), in_first, in_tail, in_group, in_pair, live, accepting, path) == -np.inf:
+            return -np.inf, False
+        log_prob = along(path, group, members_first, members, grouped, log_scale, ratio)
+    else:
+        alpha, posterior = np.empty((probs.shape[0] + 1, accepting.shape[0])), np.empty(grouped.shape)
+        log_prob = forward(grouped, in_first, in_tail, in_group, live, accepting, alpha) + log_scale.sum()
+        if log_prob == -np.inf:
+            return log_prob, False
+        backward(grouped, first, head, group, accepting, alpha, posterior)
+        spread(posterior, members_first, members, ratio)
     return log_prob, _contrasted(probs, label, rest, rest_class, largest, sums, log_scale, ratio, factor)
