@@ -18,7 +18,7 @@ from diffinity.constraints import Regex
 
 TOKENS = [b"a", b"b", b"ab", b"ba", b"c", None]
 VOCABULARY = Vocabulary(TOKENS, eos_id=5)
-PATTERNS = ["a*", "(ab)+", "[ab]*c", "a|ab|abc", "(a|b){2,3}", ".*", "b?a?b?", "(aa|b)*"]
+PATTERNS = ["a*", "(ab)+", "[ab]*c", "a|ab|abc", "(a|b){2,3}", ".*", "b?a?b?", "(aa|b)*", "(a|b)*ab"]
 CASES = [(pattern, framing) for pattern in PATTERNS for framing in ("exact", "eos", "eos_strict", "search")]
 
 

@@ -345,3 +345,39 @@ def test_markov_model_takes_an_aligned_automaton() -> None:
     invalid = 1 - float(finished)
     assert float(inside + outside) == pytest.approx(1.0 - invalid, abs=1e-9)
     assert torch.isfinite(inside).all()
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a*", "(ab)+", "[abé]*é", "x", "(a|b)*abb(a|ab|é){2}", "([ab]{2})*é[ab]{3}", "(ab?){5}(é|b){0,3}"]
+)
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_arrows_are_the_transitions(pattern: str, framing: Framing) -> None:
+    automaton = align(Regex(pattern), SMALL, framing)
+    edges, arrows = automaton.edges, automaton.arrows
+    states = [[s] for s in range(automaton.n_states)]
+    states += [h.tolist() for h in np.split(arrows.hub_states, arrows.hub_first[1:-1])][
+        : len(arrows.hub_first) - 1
+    ]
+
+    def transitions(arrow: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        """Every state of every node, with every class of the group."""
+        classes = np.split(edges.members, edges.members_first[1:-1])
+        return sorted(
+            (s, int(c), head) for node, group, head in arrow for s in states[node] for c in classes[group]
+        )
+
+    heads = np.repeat(np.arange(automaton.n_states), np.diff(arrows.in_first))
+    nodes = np.repeat(np.arange(arrows.n_nodes), np.diff(arrows.out_first))
+    into = list(zip(arrows.in_node.tolist(), arrows.in_group.tolist(), heads.tolist(), strict=True))
+    out = list(zip(nodes.tolist(), arrows.out_group.tolist(), arrows.out_head.tolist(), strict=True))
+    tails, labels = np.nonzero(automaton.next >= 0)
+    wanted = zip(tails.tolist(), labels.tolist(), automaton.next[tails, labels].tolist(), strict=True)
+    assert transitions(into) == transitions(out) == sorted(wanted)
+    assert all(len(hub) > 1 for hub in states[automaton.n_states :])
+    assert len({(group, head) for _, group, head in into}) == len(into)
+
+
+def test_states_with_arrows_in_common_make_a_hub() -> None:
+    automaton = align(Regex("(a|b)*abb"), SMALL, "eos")
+    assert automaton.arrows.n_nodes > automaton.n_states
+    assert len(automaton.arrows.in_node) < len(automaton.edges.head)

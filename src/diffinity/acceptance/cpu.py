@@ -108,20 +108,10 @@ def weights(scores: Scores, automaton: TokenAutomaton, sums: NDArray[np.float64]
 
 
 def forward(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDArray[np.float64]]:
-    """log P(L) and the forward masses (L+1, S)."""
-    length = w.scaled.shape[0]
-    alpha = np.empty((length + 1, automaton.n_states))
-    into = automaton.incoming
-    log_total = _call(
-        kernels.forward,
-        w.grouped,
-        into.first,
-        into.tail,
-        into.group,
-        automaton.live(length),
-        automaton.accepting,
-        alpha,
-    )
+    """log P(L) and the forward masses of states and hubs (L+1, S+H)."""
+    length, arrows = w.scaled.shape[0], automaton.arrows
+    alpha = np.empty((length + 1, arrows.n_nodes))
+    log_total = _call(kernels.forward, w.grouped, arrows, automaton.live(length), automaton.accepting, alpha)
     return float(log_total + w.log_scale.sum()), alpha
 
 
@@ -135,16 +125,7 @@ def posterior_ratios(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDAr
         return log_prob, None
     edges = automaton.edges
     posterior = np.empty_like(w.grouped)
-    _call(
-        kernels.backward,
-        w.grouped,
-        edges.first,
-        edges.head,
-        edges.group,
-        automaton.accepting,
-        alpha,
-        posterior,
-    )
+    _call(kernels.backward, w.grouped, automaton.arrows, automaton.accepting, alpha, posterior)
     ratio = np.empty_like(w.scaled)
     _call(kernels.spread, posterior, edges.members_first, edges.members, ratio)
     return log_prob, ratio
@@ -162,7 +143,6 @@ def path_ratios(rng: np.random.Generator | None) -> Ratios:
         log_share = _call(
             kernels.along,
             path,
-            edges.group,
             edges.members_first,
             edges.members,
             w.grouped,
@@ -189,7 +169,7 @@ def marginals(scores: Scores, automaton: TokenAutomaton, ratios: Ratios, out: Ar
 
 
 def _path(w: Weights, automaton: TokenAutomaton, rng: np.random.Generator | None) -> NDArray[np.int64] | None:
-    """The pairs along a path of states, or None where every path has probability zero."""
+    """The groups along a path of states, or None where every path has probability zero."""
     length = w.scaled.shape[0]
     if rng is None:
         with np.errstate(divide="ignore"):
@@ -200,37 +180,15 @@ def _path(w: Weights, automaton: TokenAutomaton, rng: np.random.Generator | None
         return None
     draws = rng.random(length + 1)
     path = np.zeros(length, np.int64)
-    into = automaton.incoming
-    _call(
-        path_kernels.sample_path,
-        w.grouped,
-        into.first,
-        into.tail,
-        into.group,
-        into.pair,
-        alpha,
-        automaton.accepting,
-        draws,
-        path,
-    )
+    _call(path_kernels.sample_path, w.grouped, automaton.arrows, alpha, automaton.accepting, draws, path)
     return path
 
 
 def _best_path(log_weight: NDArray[np.float64], automaton: TokenAutomaton) -> tuple[NDArray[np.int64], float]:
-    """The pairs of the path with the largest Σ log_weight (L, G), and that sum."""
+    """The groups of the path with the largest Σ log_weight (L, G), and that sum."""
     path = np.zeros(log_weight.shape[0], np.int64)
-    into = automaton.incoming
-    value = _call(
-        kernels.best_path,
-        log_weight,
-        into.first,
-        into.tail,
-        into.group,
-        into.pair,
-        automaton.live(len(path)),
-        automaton.accepting,
-        path,
-    )
+    live = automaton.live(len(path))
+    value = _call(kernels.best_path, log_weight, automaton.arrows, live, automaton.accepting, path)
     return path, float(value)
 
 
@@ -294,7 +252,7 @@ def best_string(scores: Scores, automaton: TokenAutomaton) -> tuple[float, NDArr
     _call(path_kernels.group_maxima, best, edges.members_first, edges.members, log_weight, which)
     path, _ = _best_path(log_weight, automaton)
     at = np.arange(scores.length)
-    ids = where[at, which[at, edges.group[path]]].astype(np.int64)
+    ids = where[at, which[at, path]].astype(np.int64)
     return float(log_probs[at, ids].sum()), ids
 
 
@@ -309,8 +267,7 @@ def sample_string(
     edges, log_probs = automaton.edges, scores.log_probs()
     order, first = automaton.tokens_by_class
     ids = np.empty(scores.length, np.int64)
-    for k, e in enumerate(path):
-        g = edges.group[e]
+    for k, g in enumerate(path):
         classes = edges.members[edges.members_first[g] : edges.members_first[g + 1]]
         label = classes[_draw(w.scaled[k, classes], rng)]
         tokens = order[first[label] : first[label + 1]]

@@ -71,7 +71,7 @@ def _made(automaton: TokenAutomaton, embedding: Tensor, version: int, length: in
     inside = (automaton.class_of == label).astype(torch.empty(0, dtype=embedding.dtype).numpy().dtype)
     tokens = np.flatnonzero(inside == 0)
     rest = (label, tokens.astype(np.uint32), automaton.unsigned_class_of[tokens], inside)
-    edges, into = automaton.edges, automaton.incoming
+    edges = automaton.edges
     arguments = (
         *rest,
         LEAST_SHARE,
@@ -79,15 +79,9 @@ def _made(automaton: TokenAutomaton, embedding: Tensor, version: int, length: in
         automaton.useful,
         edges.members_first,
         edges.members,
-        into.first,
-        into.tail,
-        into.group,
-        into.pair,
+        automaton.arrows,
         automaton.live(length),
         automaton.accepting,
-        edges.first,
-        edges.head,
-        edges.group,
     )
     own = embedding if label < 0 else embedding[torch.from_numpy(tokens)]
     return Plan(*rest, own, arguments, embedding, version, length)
@@ -102,40 +96,47 @@ def conditional_mean(
     by_path: bool,
     draws: Sequence[np.random.Generator] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """log P(L) (B,) and q·E (B, L, d) from logits, p (which is written over) and x = p·E, on the CPU.
+    """log P(L) (B,) and q·E (B, L, d) from logits, p (which may be written over) and x = p·E, on the CPU.
 
     With `by_path` given the most probable path, and with `draws` one drawn with each. A sample's products are its
     own, so that they round the same in every batch.
     """
     probs, log_probs = p.numpy(), np.empty(len(plans))
     factors = np.empty((*probs.shape[:2], 1), probs.dtype)
+    kept = _room(p, plans)
     loop: Any = kernels.closed_form
 
     def work(i: int) -> _Made | None:
-        done = False
+        done, own = False, kept[i].numpy()
         if draws is None:
-            log_probs[i], done = loop(probs[i], by_path, *plans[i].arguments, factors[i, :, 0])
+            log_probs[i], done = loop(probs[i], by_path, *plans[i].arguments, own, factors[i, :, 0])
         if done:
             return None
         ratios = cpu.path_ratios(draws[i] if draws else None) if by_path else cpu.posterior_ratios
         scores = cpu.Scores(probs[i], logits[i].numpy())
-        log_probs[i], made = _by_parts(scores, automata[i], plans[i], ratios, factors[i, :, 0])
+        log_probs[i], made = _by_parts(scores, automata[i], plans[i], ratios, own, factors[i, :, 0])
         return made
 
     by_parts = cpu.over_batch(work, len(plans))
-    mean = _product(p, plans).addcmul_(torch.from_numpy(factors), x)
+    mean = _products(kept, plans).addcmul_(torch.from_numpy(factors), x)
     for i, made in enumerate(by_parts):
         if made is not None:
             mean[i, made.rows] = x[i, made.rows] if made.q is None else made.q @ plans[i].source
     return torch.from_numpy(log_probs), mean
 
 
-def _product(differences: Tensor, plans: Sequence[Plan]) -> Tensor:
-    """The first columns of `differences` (B, L, V), as many as a plan has tokens, times their embeddings."""
-    if all(plan is plans[0] for plan in plans):
-        rest = plans[0].embedding
-        return torch.bmm(differences[:, :, : rest.shape[0]], rest.expand(len(plans), -1, -1))
-    return torch.cat([_product(differences[i : i + 1], plans[i : i + 1]) for i in range(len(plans))])
+def _room(p: Tensor, plans: Sequence[Plan]) -> Tensor | list[Tensor]:
+    """Where the differences (L, R) of each sample go: in one tensor if they have one plan; p itself if R is V."""
+    if not all(plan is plans[0] for plan in plans):
+        return [_room(p[i : i + 1], [plan])[0] for i, plan in enumerate(plans)]
+    return p if plans[0].label < 0 else p.new_empty(*p.shape[:2], len(plans[0].tokens))
+
+
+def _products(differences: Tensor | list[Tensor], plans: Sequence[Plan]) -> Tensor:
+    """The differences times the embeddings of their tokens, (B, L, d)."""
+    if isinstance(differences, Tensor):
+        return torch.bmm(differences, plans[0].embedding.expand(len(plans), -1, -1))
+    return torch.cat([_products(one[None], plans[i : i + 1]) for i, one in enumerate(differences)])
 
 
 @dataclass(frozen=True)
@@ -147,19 +148,24 @@ class _Made:
 
 
 def _by_parts(
-    scores: cpu.Scores, automaton: TokenAutomaton, plan: Plan, ratios: cpu.Ratios, factor: cpu.Array
+    scores: cpu.Scores,
+    automaton: TokenAutomaton,
+    plan: Plan,
+    ratios: cpu.Ratios,
+    kept: cpu.Array,
+    factor: cpu.Array,
 ) -> tuple[float, _Made | None]:
     """What the loops do in one go, for samples that need more care somewhere."""
     if plan.label < 0:
         factor[:] = 0.0
-        return cpu.marginals(scores, automaton, ratios, out=scores.probs), None
+        return cpu.marginals(scores, automaton, ratios, out=kept), None
     sums = np.empty((scores.length, automaton.n_classes))
     outside = (plan.label, plan.tokens, plan.classes)
-    kernels.class_sums_outside(scores.probs, plan.inside, *outside, LEAST_SHARE, sums)
+    kernels.class_sums_outside(scores.probs, plan.inside, *outside, LEAST_SHARE, sums, kept)
     w = cpu.weights(scores, automaton, sums)
     log_prob, ratio = ratios(w, automaton)
     if ratio is None:
-        factor[:] = 0.0
+        factor[:], kept[:] = 0.0, 0.0
         return log_prob, _Made(np.arange(scores.length), None)
     by_class, rescue = cpu.token_ratios(w, ratio, w.scaled * ratio, scores.probs.dtype)
     apart = rescue | (by_class[:, plan.label] > LARGEST_RATIO)
@@ -170,5 +176,5 @@ def _by_parts(
         q = np.empty((len(rows), automaton.vocab_size), scores.probs.dtype)
         cpu.expand(scores.at(rows), automaton, w.at(rows), ratio[rows], q)
         made = _Made(rows, torch.from_numpy(q))
-    kernels.contrast(scores.probs, *outside, by_class, apart)
+    kernels.contrast(kept, plan.label, plan.classes, by_class, apart)
     return log_prob, made

@@ -1,4 +1,4 @@
-"""The dynamic programme on the CPU: compiled loops over the pairs of an automaton, in float64.
+"""The dynamic programme on the CPU: compiled loops over the arrows of an automaton, in float64.
 
 Notation: p[k, v] token probabilities, W[k, c] their sums over classes, α and β the forward and backward
 masses. Every step is rescaled and the logarithms of the scales are added up, so that nothing under- or
@@ -14,6 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from diffinity.alignment.automaton import Arrows
+
 Floats = NDArray[np.float64]
 I32 = NDArray[np.int32]
 U32 = NDArray[np.uint32]
@@ -25,11 +27,21 @@ ONE, TWO = np.uint64(1), np.uint64(2)
 INVERTIBLE = 1e-290  # what is smaller has no finite inverse, or nearly none
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc"})
+@njit(nogil=True, cache=True, fastmath={"reassoc", "nsz"})
 def _total(row: Floats) -> float:
     total = 0.0
     for i in range(row.shape[0]):
         total += row[i]
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc", "nsz"})
+def _total_where(row: Floats, mask: Floats, out: Floats) -> float:
+    """out is the row where the mask is not zero, and zero elsewhere; its total."""
+    total = 0.0
+    for i in range(row.shape[0]):
+        out[i] = row[i] if mask[i] != 0.0 else 0.0
+        total += out[i]
     return total
 
 
@@ -87,20 +99,23 @@ def class_sums_outside(
     rest_class: U32,
     least: float,
     out: Floats,
+    kept: NDArray[np.float32],
 ) -> None:
     """As `class_sums`, from the tokens `rest` outside class `label`, which has what they leave of 1.
 
     Where that is less than `least`, the difference would have too few digits, and the sum is made from the tokens,
-    for which `inside` (V,) is 1.
+    for which `inside` (V,) is 1. The probabilities of `rest` go to `kept` (L, R), so as to be gathered only once.
     """
     length, n_classes = probs.shape[0], out.shape[1]
     sums = np.empty((n_classes, 4))
     for k in range(0, length - 3, 4):
         sums[:] = 0.0
         a, b, c, d = probs[k], probs[k + 1], probs[k + 2], probs[k + 3]
+        keep_a, keep_b, keep_c, keep_d = kept[k], kept[k + 1], kept[k + 2], kept[k + 3]
         for i in range(rest.shape[0]):
             v = rest[i]
             into = sums[rest_class[i]]
+            keep_a[i], keep_b[i], keep_c[i], keep_d[i] = a[v], b[v], c[v], d[v]
             into[0] += a[v]
             into[1] += b[v]
             into[2] += c[v]
@@ -111,7 +126,8 @@ def class_sums_outside(
     for k in range(length - length % 4, length):
         out[k] = 0.0
         for i in range(rest.shape[0]):
-            out[k, rest_class[i]] += probs[k, rest[i]]
+            kept[k, i] = probs[k, rest[i]]
+            out[k, rest_class[i]] += kept[k, i]
     for k in range(length):
         left = 1.0
         for c in range(n_classes):
@@ -151,35 +167,47 @@ def group_sums(sums: Floats, members_first: I64, members: U32, out: Floats) -> N
 
 
 @njit(nogil=True, cache=True)
-def forward(
-    weight: Floats, in_first: I64, in_tail: U32, in_group: U32, live: Bools, accepting: Bools, alpha: Floats
-) -> float:
-    """Fill alpha (L+1, S) with normalised forward masses; log Σ over accepted paths of Π weight."""
-    length, n = alpha.shape[0] - 1, alpha.shape[1]
+def _add_up_hubs(row: Floats, n: int, arrows: Arrows) -> None:
+    """row[n + h] = Σ of row[s] over the states s of hub h."""
+    first, states = arrows.hub_first, arrows.hub_states
+    for h in range(first.shape[0] - 1):
+        total = 0.0
+        for i in range(np.uint64(first[h]), np.uint64(first[h + 1])):
+            total += row[states[i]]
+        row[n + h] = total
+
+
+@njit(nogil=True, cache=True)
+def forward(weight: Floats, arrows: Arrows, live: Bools, accepting: Bools, alpha: Floats) -> float:
+    """Fill alpha (L+1, S+H) with normalised forward masses; log Σ over accepted paths of Π weight."""
+    length, n = alpha.shape[0] - 1, accepting.shape[0]
+    first, node, group = arrows.in_first, arrows.in_node, arrows.in_group
     alpha[0] = 0.0
     if not live[0, 0]:
         alpha[:] = 0.0
         return -np.inf
     alpha[0, 0] = 1.0
+    _add_up_hubs(alpha[0], n, arrows)
     log_total = 0.0
     for k in range(length):
         here, there, by_group, can_finish = alpha[k], alpha[k + 1], weight[k], live[k + 1]
         for t in range(n):
             mass, more = 0.0, 0.0  # two sums, so that one addition need not wait for the other
             if can_finish[t]:
-                e, end = np.uint64(in_first[t]), np.uint64(in_first[t + 1])
+                e, end = np.uint64(first[t]), np.uint64(first[t + 1])
                 while e + ONE < end:
-                    mass += here[in_tail[e]] * by_group[in_group[e]]
-                    more += here[in_tail[e + ONE]] * by_group[in_group[e + ONE]]
+                    mass += here[node[e]] * by_group[group[e]]
+                    more += here[node[e + ONE]] * by_group[group[e + ONE]]
                     e += TWO
                 if e < end:
-                    mass += here[in_tail[e]] * by_group[in_group[e]]
+                    mass += here[node[e]] * by_group[group[e]]
             there[t] = mass + more
-        total = _total(there)
+        total = _total(there[:n])
         if total == 0.0:
             alpha[k + 1 :] = 0.0
             return -np.inf
-        _divide(there, total)
+        _divide(there[:n], total)
+        _add_up_hubs(there, n, arrows)
         log_total += np.log(total)
     ending = 0.0
     for s in range(n):
@@ -189,16 +217,16 @@ def forward(
 
 
 @njit(nogil=True, cache=True)
-def backward(
-    weight: Floats, first: I64, head: U32, group: U32, accepting: Bools, alpha: Floats, posterior: Floats
-) -> None:
-    """posterior[k, g] = Σ over pairs of group g of α_k[s]·β_{k+1}[t], with Σ_g weight·posterior = 1.
+def backward(weight: Floats, arrows: Arrows, accepting: Bools, alpha: Floats, posterior: Floats) -> None:
+    """posterior[k, g] = Σ over arrows of group g of α_k[node]·β_{k+1}[t], with Σ_g weight·posterior = 1.
 
-    α is zero for states that cannot finish, so only their pairs are left out.
+    α is zero for states that cannot finish, and what comes after those is left out.
     """
-    length, n = alpha.shape[0] - 1, alpha.shape[1]
+    length, n = alpha.shape[0] - 1, accepting.shape[0]
+    first, head, group = arrows.out_first, arrows.out_head, arrows.out_group
+    hub_first, hub_states = arrows.hub_first, arrows.hub_states
     beta = np.zeros(n)
-    before = np.zeros(n)
+    before = np.zeros(alpha.shape[1])
     posterior[:] = 0.0
     for s in range(n):
         beta[s] = 1.0 if accepting[s] else 0.0
@@ -210,23 +238,34 @@ def backward(
             if mass != 0.0:
                 e, end = np.uint64(first[s]), np.uint64(first[s + 1])
                 while e + ONE < end:
+                    here, next_ = group[e], group[e + ONE]
                     onward, other = beta[head[e]], beta[head[e + ONE]]
-                    total += by_group[group[e]] * onward
-                    more += by_group[group[e + ONE]] * other
-                    into[group[e]] += mass * onward
-                    into[group[e + ONE]] += mass * other
+                    total += by_group[here] * onward
+                    more += by_group[next_] * other
+                    into[here] += mass * onward
+                    into[next_] += mass * other
                     e += TWO
                 if e < end:
-                    onward = beta[head[e]]
-                    total += by_group[group[e]] * onward
-                    into[group[e]] += mass * onward
+                    here, onward = group[e], beta[head[e]]
+                    total += by_group[here] * onward
+                    into[here] += mass * onward
             before[s] = total + more
+        for h in range(hub_first.shape[0] - 1):
+            mass = masses[n + h]
+            if mass != 0.0:
+                total = 0.0
+                for i in range(np.uint64(first[n + h]), np.uint64(first[n + h + 1])):
+                    here, onward = group[i], beta[head[i]]
+                    total += by_group[here] * onward
+                    into[here] += mass * onward
+                if total != 0.0:
+                    for i in range(np.uint64(hub_first[h]), np.uint64(hub_first[h + 1])):
+                        before[hub_states[i]] += total
+        _divide(beta, _total_where(before[:n], masses[:n], beta))
         norm = 0.0
         for g in range(weight.shape[1]):
             norm += by_group[g] * into[g]
         _divide(into, norm)
-        beta, before = before, beta
-        _divide(beta, _total(beta))
 
 
 @njit(nogil=True, cache=True)
@@ -278,50 +317,48 @@ def expand(
 
 @njit(nogil=True, cache=True)
 def contrast(
-    probs: NDArray[np.float32], label: int, rest: U32, rest_class: U32, ratio: NDArray[np.float32], skip: Bools
+    kept: NDArray[np.float32], label: int, rest_class: U32, ratio: NDArray[np.float32], skip: Bools
 ) -> None:
-    """probs[k, i] becomes probs[k, v]·(ratio of v's class − that of class `label`), v = rest[i]; 0 where `skip`.
-
-    `rest` is sorted: nothing is overwritten before it is read, and what comes after is left as it is.
-    """
+    """kept[k, i] *= ratio of its class − that of class `label`; 0 where `skip`."""
     by_class = np.empty(ratio.shape[1], ratio.dtype)
-    for k in range(probs.shape[0]):
-        row = probs[k]
+    for k in range(kept.shape[0]):
+        row = kept[k]
         if skip[k]:
-            row[: rest.shape[0]] = 0.0
+            row[:] = 0.0
             continue
         for c in range(by_class.shape[0]):
             by_class[c] = ratio[k, c] - ratio[k, label]
-        for i in range(rest.shape[0]):
-            row[i] = row[rest[i]] * by_class[rest_class[i]]
+        for i in range(row.shape[0]):
+            row[i] *= by_class[rest_class[i]]
 
 
 @njit(nogil=True, cache=True)
-def best_path(
-    log_weight: Floats,
-    in_first: I64,
-    in_tail: U32,
-    in_group: U32,
-    in_pair: I64,
-    live: Bools,
-    accepting: Bools,
-    path: I64,
-) -> float:
-    """path[k] = the k-th pair of the path with the largest Σ log_weight; its value, −inf if there is none.
+def best_path(log_weight: Floats, arrows: Arrows, live: Bools, accepting: Bools, path: I64) -> float:
+    """path[k] = the k-th group of the path with the largest Σ log_weight; its value, −inf if there is none.
 
-    Only values are kept on the way; the way back asks at each state which pair its value came by.
+    Only values are kept on the way; the way back asks at each state which arrow its value came by.
     """
-    length, n = path.shape[0], live.shape[1]
-    value = np.empty((length + 1, n))
+    length, n = path.shape[0], accepting.shape[0]
+    first, node, group = arrows.in_first, arrows.in_node, arrows.in_group
+    hub_first, hub_states = arrows.hub_first, arrows.hub_states
+    value = np.empty((length + 1, n + hub_first.shape[0] - 1))
     value[0] = -np.inf
     value[0, 0] = 0.0
-    for k in range(length):
-        here, there, by_group, can_finish = value[k], value[k + 1], log_weight[k], live[k + 1]
+    for k in range(length + 1):
+        here = value[k]
+        for h in range(hub_first.shape[0] - 1):
+            top = -np.inf
+            for i in range(np.uint64(hub_first[h]), np.uint64(hub_first[h + 1])):
+                top = max(top, here[hub_states[i]])
+            here[n + h] = top
+        if k == length:
+            break
+        there, by_group, can_finish = value[k + 1], log_weight[k], live[k + 1]
         for t in range(n):
             top = -np.inf
             if can_finish[t]:
-                for e in range(np.uint64(in_first[t]), np.uint64(in_first[t + 1])):
-                    top = max(top, here[in_tail[e]] + by_group[in_group[e]])
+                for e in range(np.uint64(first[t]), np.uint64(first[t + 1])):
+                    top = max(top, here[node[e]] + by_group[group[e]])
             there[t] = top
     state = -1
     top = -np.inf
@@ -332,23 +369,26 @@ def best_path(
     if state < 0:
         return -np.inf
     for k in range(length - 1, -1, -1):
-        for e in range(in_first[state], in_first[state + 1]):
-            if value[k, in_tail[e]] + log_weight[k, in_group[e]] == value[k + 1, state]:
-                path[k] = in_pair[e]
-                state = in_tail[e]
+        for e in range(first[state], first[state + 1]):
+            if value[k, node[e]] + log_weight[k, group[e]] == value[k + 1, state]:
+                path[k] = group[e]
+                state = node[e]
                 break
+        if state >= n:
+            for i in range(hub_first[state - n], hub_first[state - n + 1]):
+                if value[k, hub_states[i]] == value[k, state]:
+                    state = hub_states[i]
+                    break
     return top
 
 
 @njit(nogil=True, cache=True)
-def along(
-    path: I64, group: U32, members_first: I64, members: U32, grouped: Floats, log_scale: Floats, ratio: Floats
-) -> float:
-    """ratio[k, c] = q/p of the classes along a path of pairs, in units of the scaled sums; log of its share."""
+def along(path: I64, members_first: I64, members: U32, grouped: Floats, log_scale: Floats, ratio: Floats) -> float:
+    """ratio[k, c] = q/p of the classes along a path of groups, in units of the scaled sums; log of its share."""
     ratio[:] = 0.0
     log_share = 0.0
     for k in range(path.shape[0]):
-        g = group[path[k]]
+        g = path[k]
         chosen = grouped[k, g]
         log_share += np.log(chosen) + log_scale[k]
         for i in range(members_first[g], members_first[g + 1]):
@@ -373,6 +413,7 @@ def _weigh(
     useful: Bools,
     members_first: I64,
     members: U32,
+    kept: NDArray[np.float32],
 ) -> tuple[Floats, Floats, Floats, bool]:
     """Class sums, the logarithms of their scales, scaled group sums, and whether something is too small."""
     length, n_classes = probs.shape[0], useful.shape[0]
@@ -380,7 +421,7 @@ def _weigh(
     if label < 0:
         class_sums(probs, rest_class, sums)
     else:
-        class_sums_outside(probs, inside, label, rest, rest_class, least, sums)
+        class_sums_outside(probs, inside, label, rest, rest_class, least, sums, kept)
     scaled, log_scale = np.empty((length, n_classes)), np.empty(length)
     too_small = scale_sums(sums, useful, scaled, log_scale)
     grouped = np.empty((length, members_first.shape[0] - 1))
@@ -390,9 +431,8 @@ def _weigh(
 
 @njit(nogil=True, cache=True)
 def _contrasted(
-    probs: NDArray[np.float32],
+    kept: NDArray[np.float32],
     label: int,
-    rest: U32,
     rest_class: U32,
     largest: float,
     sums: Floats,
@@ -400,20 +440,20 @@ def _contrasted(
     ratio: Floats,
     factor: NDArray[np.float32],
 ) -> bool:
-    """`contrast` over probs and the ratios of class `label` to `factor` (L,); False, and nothing done, if one is
+    """`contrast` over `kept` and the ratios of class `label` to `factor` (L,); False, and nothing done, if one is
     above `largest`."""
-    by_class = np.empty(ratio.shape, probs.dtype)
-    skip = np.zeros(probs.shape[0], np.bool_)
+    by_class = np.empty(ratio.shape, kept.dtype)
+    skip = np.zeros(kept.shape[0], np.bool_)
     ratio_of_tokens(sums, ratio, ratio, log_scale, 0.0, by_class, skip)
-    for k in range(probs.shape[0]):
+    for k in range(kept.shape[0]):
         factor[k] = by_class[k, label] if label >= 0 else 0.0
         if factor[k] > largest:
             return False
     skip[:] = False
     if label < 0:
-        expand(probs, rest_class, by_class, probs)
+        expand(kept, rest_class, by_class, kept)
     else:
-        contrast(probs, label, rest, rest_class, by_class, skip)
+        contrast(kept, label, rest_class, by_class, skip)
     return True
 
 
@@ -430,38 +470,33 @@ def closed_form(
     useful: Bools,
     members_first: I64,
     members: U32,
-    in_first: I64,
-    in_tail: U32,
-    in_group: U32,
-    in_pair: I64,
+    arrows: Arrows,
     live: Bools,
     accepting: Bools,
-    first: I64,
-    head: U32,
-    group: U32,
+    kept: NDArray[np.float32],
     factor: NDArray[np.float32],
 ) -> tuple[float, bool]:
-    """log P(L), with q − factor·p of the tokens `rest` over the first columns of probs; False where that fails.
+    """log P(L), with q − factor·p of the tokens `rest` to `kept` (L, R); False where that fails.
 
-    It fails, and leaves probs as they are, where sums are too small, where P(L) = 0 and where q/p of class `label`
-    is above `largest`. A label of −1 is a class without tokens. With `by_path` all is given the most probable path
-    of states, and the first result is the logarithm of that path's share.
+    It fails where sums are too small, where P(L) = 0 and where q/p of class `label` is above `largest`. A label of
+    −1 is a class without tokens, and `kept` are probs then. With `by_path` all is given the most probable path of
+    states, and the first result is the logarithm of that path's share.
     """
-    weighed = _weigh(probs, label, rest, rest_class, inside, least, useful, members_first, members)
+    weighed = _weigh(probs, label, rest, rest_class, inside, least, useful, members_first, members, kept)
     sums, log_scale, grouped, too_small = weighed
     if too_small:
         return 0.0, False
     ratio = np.empty(sums.shape)
     if by_path:
         path = np.zeros(probs.shape[0], np.int64)
-        if best_path(np.log(grouped), in_first, in_tail, in_group, in_pair, live, accepting, path) == -np.inf:
+        if best_path(np.log(grouped), arrows, live, accepting, path) == -np.inf:
             return -np.inf, False
-        log_prob = along(path, group, members_first, members, grouped, log_scale, ratio)
+        log_prob = along(path, members_first, members, grouped, log_scale, ratio)
     else:
-        alpha, posterior = np.empty((probs.shape[0] + 1, accepting.shape[0])), np.empty(grouped.shape)
-        log_prob = forward(grouped, in_first, in_tail, in_group, live, accepting, alpha) + log_scale.sum()
+        alpha, posterior = np.empty((probs.shape[0] + 1, arrows.out_first.shape[0] - 1)), np.empty(grouped.shape)
+        log_prob = forward(grouped, arrows, live, accepting, alpha) + log_scale.sum()
         if log_prob == -np.inf:
             return log_prob, False
-        backward(grouped, first, head, group, accepting, alpha, posterior)
+        backward(grouped, arrows, accepting, alpha, posterior)
         spread(posterior, members_first, members, ratio)
-    return log_prob, _contrasted(probs, label, rest, rest_class, largest, sums, log_scale, ratio, factor)
+    return log_prob, _contrasted(kept, label, rest_class, largest, sums, log_scale, ratio, factor)

@@ -7,6 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from diffinity.acceptance.numba_kernels import I32, I64, U32, Bools, Floats
+from diffinity.alignment.automaton import Arrows
 
 
 @njit(nogil=True, cache=True)
@@ -40,46 +41,43 @@ def group_maxima(best: Floats, members_first: I64, members: U32, out: Floats, wh
 
 
 @njit(nogil=True, cache=True)
-def sample_path(
-    weight: Floats,
-    in_first: I64,
-    in_tail: U32,
-    in_group: U32,
-    in_pair: I64,
-    alpha: Floats,
-    accepting: Bools,
-    draws: Floats,
-    path: I64,
-) -> None:
-    """path[k] = the k-th pair of a path drawn in proportion to Π weight, backwards through alpha."""
-    length, n = path.shape[0], alpha.shape[1]
-    total = 0.0
-    for s in range(n):
-        if accepting[s]:
-            total += alpha[length, s]
-    rest = draws[length] * total
-    state = -1
-    for s in range(n):
-        if accepting[s] and alpha[length, s] > 0.0:
-            state = s
-            rest -= alpha[length, s]
+def _draw_state(masses: Floats, states: U32, rest: float) -> int:
+    """The first of the states up to which the masses add up to more than `rest`; the last that has any."""
+    chosen = -1
+    for s in states:
+        if masses[s] > 0.0:
+            chosen = s
+            rest -= masses[s]
             if rest < 0.0:
                 break
+    return chosen
+
+
+@njit(nogil=True, cache=True)
+def sample_path(weight: Floats, arrows: Arrows, alpha: Floats, accepting: Bools, draws: Floats, path: I64) -> None:
+    """path[k] = the k-th group of a path drawn in proportion to Π weight, backwards through alpha (L+1, S+H)."""
+    length, n = path.shape[0], accepting.shape[0]
+    first, node, group, hub_first = arrows.in_first, arrows.in_node, arrows.in_group, arrows.hub_first
+    final = np.flatnonzero(accepting).astype(np.uint32)
+    state = _draw_state(alpha[length], final, draws[length] * alpha[length][accepting].sum())
     for k in range(length - 1, -1, -1):
         total = 0.0
-        for e in range(in_first[state], in_first[state + 1]):
-            total += alpha[k, in_tail[e]] * weight[k, in_group[e]]
+        for e in range(first[state], first[state + 1]):
+            total += alpha[k, node[e]] * weight[k, group[e]]
         rest = draws[k] * total
-        chosen = -1
-        for e in range(in_first[state], in_first[state + 1]):
-            share = alpha[k, in_tail[e]] * weight[k, in_group[e]]
+        chosen, within = -1, 0.0
+        for e in range(first[state], first[state + 1]):
+            share = alpha[k, node[e]] * weight[k, group[e]]
             if share > 0.0:
-                chosen = e
+                chosen, within = e, rest
                 rest -= share
                 if rest < 0.0:
                     break
-        path[k] = in_pair[chosen]
-        state = in_tail[chosen]
+        path[k] = group[chosen]
+        state = node[chosen]
+        if state >= n:
+            hub = arrows.hub_states[hub_first[state - n] : hub_first[state - n + 1]]
+            state = _draw_state(alpha[k], hub, within / weight[k, path[k]])
 
 
 @njit(nogil=True, cache=True)

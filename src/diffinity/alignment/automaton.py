@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,14 +43,25 @@ class GroupedEdges:
         return int(self.members_first.shape[0] - 1)
 
 
-@dataclass(frozen=True)
-class IncomingEdges:
-    """The pairs of `GroupedEdges` sorted by head, as loops want them that ask where a state is reached from."""
+class Arrows(NamedTuple):
+    """The pairs of `GroupedEdges`, those of one head and one group as one arrow, in two orders.
 
-    first: NDArray[np.int64]  # (S+1,): where each head begins
-    tail: NDArray[np.uint32]  # (P,)
-    group: NDArray[np.uint32]  # (P,)
-    pair: NDArray[np.int64]  # (P,): which pair of `GroupedEdges` it is
+    An arrow leaves a node: a state or, from S on, a hub. A hub is a set of states that share arrows; loops add up
+    the masses of its states once for all of them. An automaton has a third fewer arrows than pairs, or so.
+    """
+
+    in_first: NDArray[np.int64]  # (S+1,): where the arrows of a head begin
+    in_node: NDArray[np.uint32]  # (A,)
+    in_group: NDArray[np.uint32]  # (A,)
+    out_first: NDArray[np.int64]  # (S+H+1,): where those of a node begin
+    out_head: NDArray[np.uint32]  # (A,)
+    out_group: NDArray[np.uint32]  # (A,)
+    hub_first: NDArray[np.int64]  # (H+1,)
+    hub_states: NDArray[np.uint32]  # the states of each hub
+
+    @property
+    def n_nodes(self) -> int:
+        return int(self.out_first.shape[0] - 1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -155,12 +166,29 @@ class TokenAutomaton:
         )
 
     @cached_property
-    def incoming(self) -> IncomingEdges:
-        """The pairs of `edges` by head."""
-        edges = self.edges
-        order = np.argsort(edges.head, kind="stable").astype(np.int64)
-        first = np.searchsorted(edges.head[order], np.arange(self.n_states + 1)).astype(np.int64)
-        return IncomingEdges(first, edges.tail[order], edges.group[order], order)
+    def arrows(self) -> Arrows:
+        """The pairs of `edges`, as the dynamic programme wants them."""
+        edges, n = self.edges, self.n_states
+        order = np.lexsort((edges.tail, edges.group, edges.head))
+        tail, group, head = edges.tail[order], edges.group[order], edges.head[order]
+        begins = np.flatnonzero((np.diff(head, prepend=n) != 0) | (np.diff(group, prepend=0) != 0))
+        which, sets = _group_sets(tail.view(np.int32), begins, np.append(begins, len(tail))[1:], n)
+        node_of_set = np.array([one[0] for one in sets], np.uint32)
+        shared = sorted((i for i, one in enumerate(sets) if len(one) > 1), key=node_of_set.__getitem__)
+        hubs = [sets[i] for i in shared]  # neighbours in memory where their states are
+        node_of_set[shared] = n + np.arange(len(hubs))
+        node, group, head = node_of_set[which], group[begins], head[begins]
+        by_node = np.argsort(node, kind="stable")
+        return Arrows(
+            in_first=np.searchsorted(head, np.arange(n + 1)).astype(np.int64),
+            in_node=node,
+            in_group=group,
+            out_first=np.searchsorted(node[by_node], np.arange(n + len(hubs) + 1)).astype(np.int64),
+            out_head=head[by_node],
+            out_group=group[by_node],
+            hub_first=np.cumsum([0, *(len(one) for one in hubs)]).astype(np.int64),
+            hub_states=np.concatenate([np.zeros(0, np.uint32), *hubs], dtype=np.uint32, casting="unsafe"),
+        )
 
     def live(self, length: int) -> NDArray[np.bool_]:
         """(length+1, S): the states that can be met after k tokens on the way to acceptance after `length`."""
