@@ -226,7 +226,7 @@ def backward(weight: Floats, arrows: Arrows, accepting: Bools, alpha: Floats, po
     first, head, group = arrows.out_first, arrows.out_head, arrows.out_group
     hub_first, hub_states = arrows.hub_first, arrows.hub_states
     beta = np.zeros(n)
-    before = np.zeros(alpha.shape[1])
+    before = np.zeros(n)
     posterior[:] = 0.0
     for s in range(n):
         beta[s] = 1.0 if accepting[s] else 0.0
@@ -261,7 +261,7 @@ def backward(weight: Floats, arrows: Arrows, accepting: Bools, alpha: Floats, po
                 if total != 0.0:
                     for i in range(np.uint64(hub_first[h]), np.uint64(hub_first[h + 1])):
                         before[hub_states[i]] += total
-        _divide(beta, _total_where(before[:n], masses[:n], beta))
+        _divide(beta, _total_where(before, masses[:n], beta))
         norm = 0.0
         for g in range(weight.shape[1]):
             norm += by_group[g] * into[g]
