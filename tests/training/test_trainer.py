@@ -13,11 +13,14 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer
+from typer.testing import CliRunner
 
+from diffinity.cli import app
 from diffinity.errors import CheckpointError, InvalidArgument
-from diffinity.models.loading import load
+from diffinity.models.loading import EMBEDDED, load
 from diffinity.models.plaid_lm import PlaidLM
 from diffinity.models.tokenization import train_bpe
+from diffinity.models.transformer import MaskedLM
 from diffinity.training.data import Batches, Cursor, GeneratedCorpus, TextCorpus, read_texts
 from diffinity.training.muon import orthogonal
 from diffinity.training.noise import AdaptiveNoise, fit_schedule
@@ -89,6 +92,62 @@ def test_an_exported_model_loads_and_samples(tokenizer: Tokenizer, tmp_path: Pat
     assert torch.equal(loaded.modules.embedding_matrix.matrix, matrix)
     low, high = loaded.gamma(torch.tensor([0.0, 1.0]))
     assert (round(float(low), 4), round(float(high), 4)) == (-4.0, 6.0)
+
+
+@pytest.mark.parametrize("kind", ["plaid", "plaid-bound", "autoregressive", "masked"])
+def test_a_run_may_start_from_a_finished_model(kind: Kind, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    settings = dataclasses.replace(SMALL, kind=kind, steps=40, ema=0.9)
+    first = trainer(tmp_path / "first", tokenizer, settings)
+    first.run()
+    second = Trainer(settings, tmp_path / "second", tokenizer, 0, TextCorpus(TEXTS), TEXTS[:8], first.export())
+    reached, begun = first.validate(), second.validate()
+    measure = next(iter(reached))
+    assert begun[measure] == pytest.approx(reached[measure], rel=1e-4)
+    assert second.run()
+    assert second.validate()[measure] < reached[measure]
+
+
+def test_a_run_starts_only_from_a_model_of_its_kind_and_shape(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    masked = dataclasses.replace(SMALL, kind="masked")
+    model = trainer(tmp_path / "first", tokenizer, masked).export()
+    for settings, message in (
+        (SMALL, "a plaid run can't start from a model of kind masked"),
+        (dataclasses.replace(masked, dim=16), "another shape"),
+    ):
+        with pytest.raises(InvalidArgument, match=message):
+            Trainer(settings, tmp_path / "second", tokenizer, 0, TextCorpus(TEXTS), TEXTS[:8], model)
+
+
+def test_the_command_starts_from_a_model_with_its_shape_and_tokenizer(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    trainer(tmp_path / "first", tokenizer, dataclasses.replace(SMALL, kind="masked")).export().save_pretrained(
+        tmp_path / "model"
+    )
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    options = ["train", str(tmp_path / "texts.txt"), "--kind", "masked", "--start-from", str(tmp_path / "model")]
+    options += ["--out", str(tmp_path / "run"), "--steps", "2", "--length", "16", "--batch-tokens", "64"]
+    result = CliRunner().invoke(app, options)
+    assert result.exit_code == 0, result.output
+    model = MaskedLM.from_pretrained(str(tmp_path / "run" / "model"))
+    assert model.network.config.dim == SMALL.dim
+    assert model.tokenizer.to_str() == tokenizer.to_str()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--kind", "markov"], "a Markov model is counted"),
+        (["--tokenizer", "mine.json"], "brings its own"),
+        (["--kind", "masked"], "can't start from a model of kind plaid"),
+    ],
+)
+def test_what_does_not_go_with_a_start_is_refused(options: list[str], message: str, tmp_path: Path) -> None:
+    embedded = str(EMBEDDED)
+    result = CliRunner().invoke(app, ["train", "--start-from", embedded, "--out", str(tmp_path / "run"), *options])
+    assert result.exit_code != 0
+    assert message in " ".join((result.output + result.stderr).split()) or message in str(result.exception)
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_interrupt_saves_and_stops(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def load(
     diffinity.errors.CheckpointError: there is no model at 'no/such/folder': expected a folder with \
 config.json, or a hub id such as owner/name
     """
-    folder = _folder(source, revision)
+    folder = model_folder(source, revision)
     config = read_config(folder)
     if config["kind"] in COMPANIONS:
         name = COMPANIONS[config["kind"]].__name__
@@ -54,7 +54,8 @@ config.json, or a hub id such as owner/name
     return model
 
 
-def _folder(source: str | Path | None, revision: str | None) -> Path:
+def model_folder(source: str | Path | None, revision: str | None = None) -> Path:
+    """Where the files of a model are; what is named by its hub id is downloaded."""
     if source is None:
         if not EMBEDDED.is_dir():
             raise CheckpointError(

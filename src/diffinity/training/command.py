@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,6 +16,7 @@ from diffinity.errors import InvalidArgument
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from diffinity.models.pretrained import PretrainedLM
     from diffinity.training.trainer import Report
 
 TOKENIZER_DOCUMENTS = 60_000
@@ -31,6 +33,10 @@ def train(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the run; naming it again resumes.")] = Path("run"),
     kind: Annotated[str, typer.Option(help="plaid, plaid-bound, autoregressive, masked or markov.")] = "plaid",
+    start_from: Annotated[
+        str | None,
+        typer.Option(help="Folder or hub id of a finished model to go on from, with its shape and tokenizer."),
+    ] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="tokenizer.json to use; else a BPE is trained.")] = None,
     vocab_size: Annotated[int, typer.Option(help="Size of the BPE to train.")] = 3072,
     order: Annotated[int, typer.Option(help="Order of a Markov model.")] = 2,
@@ -67,6 +73,7 @@ def train(
     if threads:
         torch.set_num_threads(threads)
     console = Console(stderr=True)
+    start = None if start_from is None else starting_model(start_from, kind, tokenizer)
     texts = read_texts(data) if data is not None else None
     if kind == "markov":
         fit_markov_folder(texts, out, order, documents, tokenizer, vocab_size, console)
@@ -86,17 +93,19 @@ def train(
         mixed=mixed,
         seed=seed,
     )
-    words = run_tokenizer(out, tokenizer, texts, vocab_size)
+    if start is not None:
+        settings = replace(settings, **shape_of(start))
+    words = run_tokenizer(out, tokenizer if start is None else start.tokenizer, texts, vocab_size)
     eos = end_token(words)
     if texts is None:
         from diffinity.training.corpus import documents as stream
 
         held_out = list(islice(stream(CORPUS_SEED, "validation"), VALIDATION_DOCUMENTS))
-        trainer = Trainer(settings, out, words, eos, GeneratedCorpus(CORPUS_SEED), held_out)
+        trainer = Trainer(settings, out, words, eos, GeneratedCorpus(CORPUS_SEED), held_out, start)
     else:
         train_texts, held_out = split_texts(texts)
         trainer = Trainer(
-            settings, out, words, eos, TextCorpus(train_texts, seed), held_out[:VALIDATION_DOCUMENTS]
+            settings, out, words, eos, TextCorpus(train_texts, seed), held_out[:VALIDATION_DOCUMENTS], start
         )
     finished = _watch(trainer, console)
     if trainer.accelerator.is_main_process:
@@ -136,7 +145,41 @@ def _watch(trainer: object, console: Console) -> bool:
         return trainer.run(on_report=show)
 
 
-def run_tokenizer(out: Path, given: Path | None, texts: list[str] | None, vocab_size: int) -> Tokenizer:
+def starting_model(source: str, kind: str, tokenizer: Path | None) -> PretrainedLM:
+    """The finished model that a run goes on from, checked before anything of the run is made.
+
+    >>> starting_model("runs/mine/model", "markov", None)
+    Traceback (most recent call last):
+    diffinity.errors.InvalidArgument: a Markov model is counted, not trained: it starts from nothing
+    """
+    from diffinity.models.loading import COMPANIONS, model_folder
+    from diffinity.models.plaid_lm import PlaidLM
+    from diffinity.models.pretrained import read_config
+    from diffinity.training.trainer import check_same_kind
+
+    if kind == "markov":
+        raise InvalidArgument("a Markov model is counted, not trained: it starts from nothing")
+    if tokenizer is not None:
+        raise InvalidArgument("--tokenizer does not go with --start-from: the model brings its own")
+    folder = model_folder(source)
+    config = read_config(folder)
+    model = {**COMPANIONS, PlaidLM.kind: PlaidLM}.get(config["kind"])
+    if model is None:
+        raise InvalidArgument(f"{source} holds a model of kind {config['kind']!r}, which can't be trained further")
+    start: PretrainedLM = model.read(folder, config)
+    check_same_kind(kind, start)
+    return start
+
+
+def shape_of(model: PretrainedLM) -> dict[str, Any]:
+    """The settings of a run that are the model's own: its width, depth, heads, and numbers in an embedding."""
+    fields = model.config_fields()
+    return {name: fields[name] for name in ("dim", "n_blocks", "n_heads", "embed_dim") if name in fields}
+
+
+def run_tokenizer(
+    out: Path, given: Path | Tokenizer | None, texts: list[str] | None, vocab_size: int
+) -> Tokenizer:
     """The run's tokenizer: the one it has, the one given, or a BPE trained on its text."""
     from diffinity.models.pretrained import read_tokenizer
     from diffinity.models.tokenization import train_bpe
@@ -145,8 +188,10 @@ def run_tokenizer(out: Path, given: Path | None, texts: list[str] | None, vocab_
     kept = out / "tokenizer.json"
     if kept.is_file():
         return read_tokenizer(kept)
-    if given is not None:
+    if isinstance(given, Path):
         words = read_tokenizer(given)
+    elif given is not None:
+        words = given
     else:
         words = train_bpe(texts or list(islice(stream(CORPUS_SEED), TOKENIZER_DOCUMENTS)), vocab_size)
     out.mkdir(parents=True, exist_ok=True)

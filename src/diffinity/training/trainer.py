@@ -120,6 +120,7 @@ class Trainer:
         eos: int,
         source: DocumentSource,
         validation: list[str],
+        start_from: PretrainedLM | None = None,
     ) -> None:
         from accelerate import Accelerator  # the [train] extra
 
@@ -135,13 +136,15 @@ class Trainer:
         self.batches = Batches(source, tokenizer, eos, settings.lengths, settings.tokens_per_batch, settings.seed)
         self.validation_batches = _validation_batches(validation, self.batches)
         self.progress = Progress()
-        self._resume()
+        self._resume(start_from)
 
-    def _resume(self) -> None:
+    def _resume(self, start_from: PretrainedLM | None) -> None:
         found = checkpoint.load(self.folder)
         if found is None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if isinstance(self.task, DiffusionTask | BoundTask):
+            if start_from is not None:
+                self._start_weights(start_from)
+            elif isinstance(self.task, DiffusionTask | BoundTask):
                 self._start_embeddings(self.task.network.embedding_matrix.matrix)
             return
         progress, settings, parts = found
@@ -156,6 +159,19 @@ class Trainer:
         for index, optimizer in enumerate(self.optimizers):
             checkpoint.load_optimizer(self.task.network, optimizer, parts.get(f"optimizer{index}", {}))
         self.progress = progress
+
+    def _start_weights(self, model: PretrainedLM) -> None:
+        """A finished model's weights; optimisers, and the noise levels of a diffusion model, begin anew."""
+        check_same_kind(self.settings.kind, model)
+        network = self.task.network
+        wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+        given = {name: value.float() for name, value in model.tensors().items()}
+        if {name: tuple(value.shape) for name, value in given.items()} != wanted:
+            raise InvalidArgument("the model to start from has another shape than these settings")
+        network.load_state_dict(given)
+        self.average = {name: p.detach().clone() for name, p in network.named_parameters()}
+        if isinstance(self.task, DiffusionTask | BoundTask):
+            self.task.bias.taken = self.settings.bias_warmup
 
     def _start_embeddings(self, matrix: Tensor) -> None:
         batches = (batch for block in range(EMBEDDING_BLOCKS) for batch in self.batches.block(block))
@@ -289,6 +305,12 @@ class Trainer:
             row["validation"] = {name: round(value, 5) for name, value in report.validation.items()}
         with (self.folder / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
+
+
+def check_same_kind(kind: str, model: PretrainedLM) -> None:
+    """Refuse a model of another kind than the one to be trained."""
+    if model.kind != kind.removesuffix("-bound"):
+        raise InvalidArgument(f"a {kind} run can't start from a model of kind {model.kind}")
 
 
 def make_optimizers(network: nn.Module, settings: TrainingSettings) -> list[optim.Optimizer]:
