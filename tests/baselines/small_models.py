@@ -50,6 +50,9 @@ class KnownContinuations:
     def append(self, tokens: Tensor) -> None:
         self._before = [(*before, t) for before, t in zip(self._before, tokens.tolist(), strict=True)]
 
+    def select(self, rows: Tensor) -> None:
+        self._before = [self._before[row] for row in rows.tolist()]
+
 
 @dataclass(frozen=True)
 class KnownMasked:

@@ -25,6 +25,10 @@ class Continuations(Protocol):
         """Put one token (n,) behind each sequence."""
         ...
 
+    def select(self, rows: Tensor) -> None:
+        """Go on with the sequences at these places (n,), some perhaps more than once, in place of those there."""
+        ...
+
 
 class CausalModel(Protocol):
     """What autoregressive decoding needs of a model."""
@@ -99,6 +103,11 @@ class CachedContinuations:
             x = self._through(cast(Block, block), i, x)
         self._logits = network.output_linear(network.output_norm(x))[:, 0]
         self._at += 1
+
+    def select(self, rows: Tensor) -> None:
+        rows = rows.to(self._keys.device)
+        self._keys, self._values = self._keys[:, rows], self._values[:, rows]
+        self._logits = self._logits[rows]
 
     def _through(self, block: Block, i: int, x: Tensor) -> Tensor:
         """`Block.forward` for one position behind those in the cache."""

@@ -57,6 +57,11 @@ class HuggingFaceContinuations:
         self._cache = out.past_key_values
         self._logits: Tensor = out.logits[:, -1]
 
+    def select(self, rows: Tensor) -> None:
+        rows = rows.to(self._network.device)
+        self._cache.reorder_cache(rows)
+        self._logits = self._logits[rows]
+
 
 @dataclass(frozen=True)
 class HuggingFaceMasked:

@@ -134,6 +134,12 @@ def _autoregressive(engine: Any, name: str) -> Callable[[Any, Mapping[str, Any]]
     return make
 
 
+def _conditional(model: Any, options: Mapping[str, Any]) -> System:
+    from diffinity.baselines.conditional import ConditionalSystem
+
+    return ConditionalSystem(model, **options)
+
+
 def _masked(decoding: Any, name: str) -> Callable[[Any, Mapping[str, Any]], System]:
     def make(model: Any, options: Mapping[str, Any]) -> System:
         from diffinity.baselines.masked import MaskedSystem
@@ -236,6 +242,15 @@ ENTRIES = (
     _causal("llguidance", "tokens masked by llguidance", "llguidance"),
     _causal("outlines-core", "tokens masked by outlines-core", "outlines-core"),
     _causal("autoregressive-diffinity", "tokens masked by our automaton, within the length", "diffinity"),
+    Entry(
+        "autoregressive-conditional",
+        "autoregressive, the model's own texts given the constraint, by particles",
+        "baselines",
+        "autoregressive",
+        _conditional,
+        frozenset({"particles"}),
+        reference=PLAIN_CAUSAL,
+    ),
     _causal(PLAIN_CAUSAL, "no constraint", "none"),
     _filled("dingo", "DINGO", "dingo"),
     _filled("masked-exact", "exact draws given the automaton", "exact"),
