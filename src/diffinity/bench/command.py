@@ -1,4 +1,4 @@
-"""`diffinity bench run | report | compare | systems`: the benchmark on the command line."""
+"""`diffinity bench run | join | report | compare | systems`: the benchmark on the command line."""
 
 from __future__ import annotations
 
@@ -98,6 +98,18 @@ def run(
     if judge_url is not None and judge_model is not None:
         _judge(out, judge_url, judge_model, judge_api, judge_key_variable, judge_samples)
     err.print(f"finished: {out}; see it with `diffinity bench report {out} --out FOLDER`")
+
+
+@app.command()
+def join(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs of one suite with the same settings.")],
+    out: Annotated[Path, typer.Option(help="New folder for the run that has the samples of all.")],
+) -> None:
+    """Make one run of several that were made apart: other systems, other machines."""
+    from diffinity.bench.join import join as joined
+
+    found = joined(runs, out)
+    print(f"{out}: {len(found.samples):,} lines of {len(found.systems)} systems")
 
 
 @app.command()

@@ -140,20 +140,20 @@ class RunFolder:
 
     def study(self) -> list[dict[str, Any]]:
         """The rows of a study so far."""
-        return list(_read_lines(self.path / STUDY))
+        return list(read_lines(self.path / STUDY))
 
     def update(self, **fields: Any) -> None:
         """Change what run.json says."""
         self.info.update(fields)
-        _write_json(self.path / RUN, self.info)
+        write_json(self.path / RUN, self.info)
 
     def write_cases(self, cases: Sequence[CaseRow]) -> None:
         """Say what the cases are."""
-        _write_lines(self.path / CASES, (dataclasses.asdict(case) for case in cases))
+        write_lines(self.path / CASES, (dataclasses.asdict(case) for case in cases))
 
     def cases(self) -> list[CaseRow]:
         """The cases of the run, once it is known which they are."""
-        return [CaseRow(**line) for line in _read_lines(self.path / CASES)]
+        return [CaseRow(**line) for line in read_lines(self.path / CASES)]
 
     def put_in_order(self, systems: Sequence[str], cases: Sequence[str]) -> None:
         """Sort the lines by system, case and index: the same file whichever worker was done first."""
@@ -166,7 +166,7 @@ class RunFolder:
         ordered = sorted(self._rows.values(), key=rank)
         self._rows = {row.key: row for row in ordered}
         self._file.close()
-        _write_lines(self.path / SAMPLES, (dataclasses.asdict(row) for row in ordered))
+        write_lines(self.path / SAMPLES, (dataclasses.asdict(row) for row in ordered))
         self._file = (self.path / SAMPLES).open("a", encoding="utf-8")
 
 
@@ -206,18 +206,18 @@ def read_run(path: Path) -> Run:
     """
     info = _read_info(path)
     cases = {}
-    for line in _read_lines(path / CASES):
+    for line in read_lines(path / CASES):
         cases[line["id"]] = CaseRow(**line)
     samples = list(read_samples(path / SAMPLES))
     for row in samples:  # of a folder whose list of cases was lost
         cases.setdefault(row.case, CaseRow(row.case, "?", "?", ""))
-    return Run(path, info, cases, tuple(samples), tuple(_read_lines(path / STUDY)))
+    return Run(path, info, cases, tuple(samples), tuple(read_lines(path / STUDY)))
 
 
 def read_samples(path: Path) -> Iterator[SampleRow]:
     """The lines of a samples.jsonl."""
     known = {one.name for one in dataclasses.fields(SampleRow)}
-    for number, line in enumerate(_read_lines(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         if not {"case", "system", "index"} <= line.keys() <= known:
             raise RunError(f"{path.name}, line {number}: not a sample of this version's format")
         yield SampleRow(**line)
@@ -246,21 +246,21 @@ def _prepare(
     info = {"format": FORMAT, "suite": suite, "settings": dict(settings), "systems": [], "sessions": []}
     if (path / RUN).exists() and not _has_lines(path):  # it failed before its first result: nothing to mix with
         (path / CASES).unlink(missing_ok=True)
-        _write_json(path / RUN, info)
+        write_json(path / RUN, info)
     elif (path / RUN).exists():
         known = _read_info(path)
-        _check_same(path, known, info)
+        check_same(path, known, info)
         info = known
     elif any(path.iterdir()):
         raise RunError(f"{path} has files but no {RUN}: name an empty folder, or that of an earlier run")
     else:
-        _write_json(path / RUN, info)
+        write_json(path / RUN, info)
     repair(path / SAMPLES)
     repair(path / STUDY)
     rows = list(read_samples(path / SAMPLES))
     if retry_errors:
         rows = [row for row in rows if row.outcome != "error"]
-        _write_lines(path / SAMPLES, (dataclasses.asdict(row) for row in rows))
+        write_lines(path / SAMPLES, (dataclasses.asdict(row) for row in rows))
     return info, rows
 
 
@@ -282,7 +282,13 @@ def _read_info(path: Path) -> dict[str, Any]:
     return info
 
 
-def _check_same(path: Path, known: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+def check_same(path: Path, known: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Refuse to mix what was made with another suite or other settings.
+
+    >>> check_same(Path("run"), {"suite": "json"}, {"suite": "scale"})
+    Traceback (most recent call last):
+    diffinity.bench.store.RunError: run is a run of the suite json, not scale: name another folder
+    """
     if known["suite"] != asked["suite"]:
         raise RunError(f"{path} is a run of the suite {known['suite']}, not {asked['suite']}: name another folder")
     before, now = known["settings"], asked["settings"]
@@ -323,7 +329,12 @@ def _line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=True) + "\n"
 
 
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a .jsonl file, none if there is no file; a last line that was cut off is left out.
+
+    >>> list(read_lines(Path("no/such/file")))
+    []
+    """
     if not path.is_file():
         return
     with path.open(encoding="utf-8") as file:
@@ -336,11 +347,13 @@ def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 raise RunError(f"{path}, line {number} is damaged: {error}") from None
 
 
-def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Put a .jsonl file in place, whole."""
     _replace(path, "".join(_line(row) for row in rows))
 
 
-def _write_json(path: Path, value: object) -> None:
+def write_json(path: Path, value: object) -> None:
+    """Put a .json file in place, whole."""
     _replace(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
