@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import diffinity as dy
+from diffinity.models.pretrained import read_tensors
 from tests.models.plaid_fixture import expected, import_fixture, relative_error, small_tokenizer
 from tests.models.test_markov import small_model
 
@@ -33,6 +34,12 @@ def logits_of(model: dy.PlaidLM) -> torch.Tensor:
 def folder(tmp_path: Path) -> Path:
     tiny_plaid().save_pretrained(tmp_path / "model")
     return tmp_path / "model"
+
+
+def test_weights_are_read_to_where_products_round_alike(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(3), "b": torch.ones(5, 5), "c": torch.ones(2)}, tmp_path / "weights.safetensors")
+    read = read_tensors(tmp_path / "weights.safetensors")
+    assert {name: tensor.data_ptr() % 64 for name, tensor in read.items()} == {"a": 0, "b": 0, "c": 0}
 
 
 def test_import_save_load_gives_bit_identical_logits(plaid_fixtures: Path, tmp_path: Path) -> None:

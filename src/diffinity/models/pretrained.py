@@ -208,14 +208,25 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a safetensors file, memory-mapped."""
+    """All tensors of a safetensors file, each in memory of its own.
+
+    In the file they begin at any byte, from which products round otherwise on some processors: a model could write
+    other texts when it is read back. The file is opened for each, so that not all are in memory twice at once.
+    """
     if not path.is_file():
         raise CheckpointError(f"there is no weights file {path}")
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            names = list(file.keys())
+        return {name: _own(path, name) for name in names}
     except SafetensorError as error:
         raise CheckpointError(f"{path} is not a complete safetensors file: {error}") from None
+
+
+def _own(path: Path, name: str) -> Tensor:
+    with safe_open(path, framework="pt") as file:
+        mapped: Tensor = file.get_tensor(name)
+    return mapped.clone()
 
 
 SMALL = 50_000_000  # parameters
