@@ -1,16 +1,20 @@
 """How unlikely the benchmark's constraints are: −log P(L) under the autoregressive companion, by category.
 
-    python -m benchmarks.constraint_probability [--suite natural-language] [--particles 64] [--runs 4]
+    python -m benchmarks.constraint_probability [--suite natural-language] [--particles 64] [--runs 4] [--free 400]
 
 E[−log p(text) | L] is the entropy of the texts given the constraint plus −log P(L): so many nats a text pays for
 the constraint alone, however well it is written. P(L) is the mean weight of `autoregressive-conditional`'s
-particles, over all runs; the spread is the standard deviation of its logarithm over runs.
+particles, over all runs; the spread is the standard deviation of its logarithm over runs. `--free N` measures
+besides what free texts cost: N of the diffusion model's, and of those the sentences (words and gaps alone).
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import re
 import statistics
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -18,8 +22,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+import diffinity as dy
 from diffinity.baselines.conditional import ConditionalSystem
 from diffinity.bench.cases import suite
+from diffinity.constraints.sentences import ENGLISH
 from diffinity.errors import ConstraintError
 from diffinity.models.loading import EMBEDDED
 from diffinity.models.transformer import AutoregressiveLM
@@ -27,11 +33,36 @@ from diffinity.models.transformer import AutoregressiveLM
 LENGTHS = {"natural-language": 32, "json": 64}
 
 
+def free_texts(n: int, length: int) -> list[str]:
+    """What the diffusion model writes without a constraint, in as many steps as the suites take."""
+    model = dy.load()
+    found: list[str] = []
+    for first in range(0, n, 16):
+        batch = dy.sample(model, min(16, n - first), length, num_inference_steps=64, first_index=first)
+        found += dy.texts(model, batch.tokens)
+    return found
+
+
+def cost(judge: AutoregressiveLM, written: Sequence[str]) -> str:
+    """Perplexity (geometric mean over texts), nats and tokens of texts with their ends."""
+    nats, tokens = [], []
+    for text in written:
+        ids = [*judge.tokenizer.encode(text).ids, judge.eos_token_id]
+        nats.append(-float(judge.log_probs(torch.tensor([ids])).sum()))
+        tokens.append(len(ids))
+    perplexity = math.exp(statistics.mean(a / b for a, b in zip(nats, tokens, strict=True)))
+    return (
+        f"{len(written)} texts: perplexity {perplexity:.1f}, {statistics.mean(nats):.1f} nats, "
+        f"{statistics.mean(tokens):.1f} tokens"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suite", choices=list(LENGTHS), default="natural-language")
     parser.add_argument("--particles", type=int, default=64)
     parser.add_argument("--runs", type=int, default=4)
+    parser.add_argument("--free", type=int, default=0, help="free texts of the diffusion model to measure")
     parser.add_argument("--each", type=int, help="constraints of each category (all)")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
@@ -60,6 +91,12 @@ def main() -> None:
         figures = [statistics.mean(nats[name]), min(nats[name]), max(nats[name]), statistics.mean(spread[name])]
         table.add_row(name, str(len(nats[name])), *(f"{figure:.1f}" for figure in figures))
     console.print(table)
+    if chosen.free:
+        sentence = re.compile(f"{ENGLISH.gap}*{ENGLISH.word}(?:{ENGLISH.gap}+{ENGLISH.word})*{ENGLISH.gap}*")
+        written = free_texts(chosen.free, LENGTHS[chosen.suite])
+        console.print("free, all:", cost(model, written), highlight=False)
+        words = [text for text in written if sentence.fullmatch(text)]
+        console.print("free, words alone:", cost(model, words), highlight=False)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""README's results table, from the CSV of a committed report; `--check` fails where the two disagree.
+"""README's results table, from the CSVs of committed reports; `--check` fails where they disagree.
 
     python scripts/readme_table.py [--check]
 
@@ -10,9 +10,11 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+CSVS = [ROOT / "docs" / "results" / place / "results.csv" for place in (".", "additions")]
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 SUITES = {"natural-language": "sentences", "json": "JSON"}
 SYSTEMS = {
@@ -25,6 +27,7 @@ SYSTEMS = {
     "token-guidance": "PLAID's token guidance",
     "classifier-full": "classifier guidance",
     "autoregressive-diffinity": "autoregressive, our automaton",
+    "autoregressive-conditional": "the autoregressive judge's own texts given the constraint: a yardstick",
     "llguidance": "autoregressive, llguidance",
     "outlines-core": "autoregressive, outlines-core",
     "dingo": "masked diffusion, DINGO",
@@ -34,13 +37,20 @@ SYSTEMS = {
 Numbers = dict[tuple[str, str, str], dict[str, str]]
 
 
-def read(path: Path) -> Numbers:
-    """The numbers over all categories, by suite, system and measure."""
-    if not path.is_file():
-        raise SystemExit(f"error: there is no {path}; make it with `diffinity bench report … --out {path.parent}`")
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["category"] == "all"]
-    return {(row["suite"], row["system"], row["measure"]): row for row in rows}
+def read(paths: Sequence[Path]) -> Numbers:
+    """The numbers over all categories, by suite, system and measure; of a system in several, the first's."""
+    found: Numbers = {}
+    for path in paths:
+        if not path.is_file():
+            raise SystemExit(
+                f"error: there is no {path}; make it with `diffinity bench report … --out {path.parent}`"
+            )
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["category"] == "all"]
+        there = {(suite, system) for suite, system, _ in found}
+        fresh = [row for row in rows if (row["suite"], row["system"]) not in there]
+        found |= {(row["suite"], row["system"], row["measure"]): row for row in fresh}
+    return found
 
 
 def table(numbers: Numbers) -> str:
@@ -84,7 +94,7 @@ def value(there: dict[str, dict[str, str]], measure: str, digits: int, unit: str
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--csv", type=Path, default=ROOT / "docs" / "results" / "results.csv")
+    parser.add_argument("--csv", type=Path, nargs="+", default=CSVS)
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if the table is out of date")
     options = parser.parse_args()
