@@ -68,6 +68,8 @@ class _Branch:
     descended: bool = False
 
 
+COMBINING = {"$ref", "allOf", "anyOf", "oneOf", "not"}  # a schema of these alone asserts nothing by itself
+
 # One way to satisfy something: literals, each with whether its annotations count for the enclosing scopes.
 Way = tuple[tuple[Literal, bool], ...]
 
@@ -79,6 +81,7 @@ class Expander:
     document: Document
     max_branches: int
     _ways: dict[tuple[Literal, str], list[list[Way]] | None] = field(default_factory=dict)
+    _names: dict[tuple[Literal, ...], tuple[str, ...]] = field(default_factory=dict)
 
     def alternatives(self, literals: tuple[Literal, ...], kind: str, depth: int) -> list[Alternative]:
         """All ways in which a value of type `kind` can satisfy the literals; none if it cannot.
@@ -144,6 +147,11 @@ class Expander:
         First those of the outermost schema, then those of what it refers to and is combined of, last those that
         are only required; the same for every alternative, so that a value has one spelling in all of them.
         """
+        if literals not in self._names:
+            self._names[literals] = self._collected_names(literals)
+        return self._names[literals]
+
+    def _collected_names(self, literals: tuple[Literal, ...]) -> tuple[str, ...]:
         described: dict[str, None] = {}
         required: dict[str, None] = {}
         todo, seen = [literal.node for literal in reversed(literals)], set[Node]()
@@ -221,7 +229,8 @@ class Expander:
             for keyword in ("unevaluatedProperties", "unevaluatedItems"):
                 if kind == ("array" if keyword == "unevaluatedItems" else "object") and node.has(keyword):
                     self.document.refuse(keyword, node.pointer, "under a negation it depends on other branches")
-            ways.append(((Literal(node, holds=False, plain=True), False),))
+            if not node.raw.keys() <= COMBINING:
+                ways.append(((Literal(node, holds=False, plain=True), False),))
         return [ways]
 
     def _reference_only(self, node: Node) -> bool:
