@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diffinity.acceptance import batched, cpu, mean
+from diffinity.acceptance import batched, batched_paths, cpu, mean
 from diffinity.alignment.automaton import TokenAutomaton
 from diffinity.errors import InvalidArgument
 from diffinity.limits import Budget, current_limits
@@ -85,8 +85,8 @@ def acceptance(
         log_prob[:] = torch.tensor(found, dtype=torch.float64)
         return Acceptance(log_prob, marginals.to(probs.device))
     marginals = torch.empty(probs.shape, dtype=torch.float64, device=probs.device)
-    for one, rows in _by_automaton(automata):
-        log_prob[rows], marginals[rows] = batched.marginals(probs[rows].detach(), one, logits)
+    for windows, rows in _by_transitions(automata):
+        log_prob[rows], marginals[rows] = batched.marginals(probs[rows].detach(), windows, logits)
     return Acceptance(log_prob, marginals.to(probs.dtype))
 
 
@@ -278,12 +278,14 @@ def decode(
     *,
     logits: bool = False,
     seed: int | Sequence[tuple[int, int]] = 0,
+    backend: Backend = "auto",
 ) -> Decoded:
     """Token strings from distributions (B, L, V).
 
     `best` is the most probable accepted string, exactly; `sample` a draw from the distribution given acceptance
     (sample i from (seed, i), or from the i-th of the pairs given); both always are in the language, or
     `InfeasibleConstraint` is raised. `argmax` takes the most probable token everywhere, in the language or not.
+    The backends draw different strings from one seed.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Regex
@@ -297,6 +299,12 @@ def decode(
     seeds = [(seed, i) for i in range(len(automata))] if isinstance(seed, int) else seed
     if len(seeds) != len(automata):
         raise InvalidArgument(f"{len(seeds)} seeds for {len(automata)} samples")
+    in_compiled_loops = _use_numba(probs, backend)
+    if how != "argmax":
+        for one, _ in _by_automaton(automata):
+            one.check_feasible(probs.shape[1])
+        if not in_compiled_loops:
+            return _decode_batched(probs, automata, how, logits, seeds)
     samples = cpu.split(probs.cpu(), logits)
     if how == "argmax":
         tokens = probs.argmax(dim=-1)
@@ -305,8 +313,6 @@ def decode(
             for one, ids in zip(samples, tokens, strict=True)
         ]
         return Decoded(tokens, torch.tensor(chosen, dtype=torch.float64, device=probs.device))
-    for one, _ in _by_automaton(automata):
-        one.check_feasible(probs.shape[1])
 
     def work(i: int) -> tuple[float, Any]:
         if how == "best":
@@ -316,6 +322,25 @@ def decode(
     found = cpu.over_batch(work, len(samples))
     tokens = torch.from_numpy(np.stack([one[1] for one in found])).to(probs.device)
     return Decoded(tokens, torch.tensor([one[0] for one in found], dtype=torch.float64, device=probs.device))
+
+
+def _decode_batched(
+    probs: Tensor,
+    automata: Sequence[TokenAutomaton],
+    how: Literal["best", "sample"],
+    logits: bool,
+    seeds: Sequence[tuple[int, int]],
+) -> Decoded:
+    tokens = torch.empty(probs.shape[:2], dtype=torch.long, device=probs.device)
+    log_prob = torch.empty(probs.shape[0], dtype=torch.float64, device=probs.device)
+    for windows, rows in _by_transitions(automata):
+        scores = probs[rows].detach()
+        if how == "best":
+            log_prob[rows], tokens[rows] = batched_paths.best_strings(scores, windows, logits)
+        else:
+            generators = [np.random.default_rng(seeds[i]) for i in rows]
+            log_prob[rows], tokens[rows] = batched_paths.draws(scores, windows, logits, generators)
+    return Decoded(tokens, log_prob)
 
 
 def top(
@@ -390,4 +415,14 @@ def _by_automaton(automata: Sequence[TokenAutomaton]) -> list[tuple[TokenAutomat
     rows: dict[int, tuple[TokenAutomaton, list[int]]] = {}
     for i, one in enumerate(automata):
         rows.setdefault(id(one), (one, []))[1].append(i)
+    return list(rows.values())
+
+
+def _by_transitions(automata: Sequence[TokenAutomaton]) -> list[tuple[list[TokenAutomaton], list[int]]]:
+    """The samples whose automata are windows of one, together."""
+    rows: dict[int, tuple[list[TokenAutomaton], list[int]]] = {}
+    for i, automaton in enumerate(automata):
+        windows, at = rows.setdefault(id(automaton.edges), ([], []))
+        windows.append(automaton)
+        at.append(i)
     return list(rows.values())

@@ -5,6 +5,9 @@ Everything is float64. Class sums of logits are made as log-sum-exp per class, s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -13,77 +16,121 @@ from torch import Tensor
 from diffinity.alignment.automaton import TokenAutomaton
 
 
-def marginals(scores: Tensor, automaton: TokenAutomaton, logits: bool) -> tuple[Tensor, Tensor]:
-    """log P(L) (B,) and q (B, L, V) in float64 for scores (B, L, V); q is p where P(L) = 0."""
-    log_p = scores.double().log_softmax(dim=-1) if logits else scores.double().log()
-    class_of = _index(automaton.class_of, scores.device)
-    log_sums = _class_log_sums(log_p, class_of, automaton)
+@dataclass(frozen=True)
+class Programme:
+    """The automaton's arrays on a device, for samples whose automata share their transitions."""
+
+    class_of: Tensor  # (V,)
+    tail: Tensor  # (P,)
+    head: Tensor  # (P,)
+    group: Tensor  # (P,)
+    members: Tensor  # (M,): the classes of every group, one group after the other
+    group_of_member: Tensor  # (M,)
+    live: Tensor  # (B, L+1, S): the first row holds the start state
+    accepting: Tensor  # (B, S)
+    useless: Tensor  # (C,)
+
+    @staticmethod
+    def of(automata: Sequence[TokenAutomaton], length: int, device: torch.device) -> Programme:
+        automaton, edges = automata[0], automata[0].edges
+        sizes = np.diff(edges.members_first)
+        return Programme(
+            _index(automaton.class_of, device),
+            _index(edges.tail, device),
+            _index(edges.head, device),
+            _index(edges.group, device),
+            _index(edges.members, device),
+            _index(np.repeat(np.arange(edges.n_groups), sizes), device),
+            torch.from_numpy(np.stack([window.live(length) for window in automata])).to(device),
+            torch.from_numpy(np.stack([window.accepting for window in automata])).to(device),
+            torch.from_numpy(~automaton.useful).to(device),
+        )
+
+    @property
+    def n_groups(self) -> int:
+        return int(self.group_of_member.max()) + 1 if self.group_of_member.numel() else 0
+
+    def class_mask(self) -> Tensor:
+        """(G, C): whether a class is in a group."""
+        mask = torch.zeros(self.n_groups, len(self.useless), dtype=torch.bool, device=self.members.device)
+        mask[self.group_of_member, self.members] = True
+        return mask
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Class and group sums, rescaled per position."""
+
+    log_p: Tensor  # (B, L, V)
+    log_scale: Tensor  # (B, L, 1)
+    scaled: Tensor  # (B, L, C)
+    grouped: Tensor  # (B, L, G)
+
+
+def log_probs(scores: Tensor, logits: bool) -> Tensor:
+    """log p (B, L, V) in float64."""
+    return scores.double().log_softmax(dim=-1) if logits else scores.double().log()
+
+
+def weights(log_p: Tensor, programme: Programme) -> Weights:
+    log_sums = _class_log_sums(log_p, programme)
     log_scale = log_sums.amax(dim=-1, keepdim=True)
     log_scale = torch.where(log_scale.isfinite(), log_scale, torch.zeros_like(log_scale))
-    scaled = (log_sums - log_scale).exp()  # (B, L, C)
+    scaled = (log_sums - log_scale).exp()
+    grouped = scaled.new_zeros(*scaled.shape[:2], programme.n_groups)
+    grouped.index_add_(2, programme.group_of_member, scaled[:, :, programme.members])
+    return Weights(log_p, log_scale, scaled, grouped)
 
-    edges = automaton.edges
-    tail, head = _index(edges.tail, scores.device), _index(edges.head, scores.device)
-    group, members = _index(edges.group, scores.device), _index(edges.members, scores.device)
-    sizes = np.diff(edges.members_first)
-    group_of_member = _index(np.repeat(np.arange(edges.n_groups), sizes), scores.device)
-    batch, length, _ = scaled.shape
-    grouped = scaled.new_zeros(batch, length, edges.n_groups).index_add_(2, group_of_member, scaled[:, :, members])
 
-    live = torch.from_numpy(automaton.live(length).copy()).to(scores.device)
-    accepting = torch.from_numpy(automaton.accepting.copy()).to(scores.device).double()
-    alphas, log_prob = _forward(grouped, tail, head, group, live, accepting)
-    log_prob = log_prob + log_scale.sum(dim=(1, 2))
-    posterior = _backward(grouped, tail, head, group, live, accepting, alphas)
-    ratio = torch.zeros_like(scaled).index_add_(2, members, posterior[:, :, group_of_member])
-    log_q = log_p + (ratio.log() - log_scale)[:, :, class_of]
-    q = torch.where((log_prob > -torch.inf)[:, None, None], log_q.exp(), log_p.exp())
+def marginals(scores: Tensor, automata: Sequence[TokenAutomaton], logits: bool) -> tuple[Tensor, Tensor]:
+    """log P(L) (B,) and q (B, L, V) in float64 for scores (B, L, V); q is p where P(L) = 0.
+
+    The automata, one a sample, are windows of one automaton.
+    """
+    programme = Programme.of(automata, scores.shape[1], scores.device)
+    w = weights(log_probs(scores, logits), programme)
+    alphas, log_prob = forward(w, programme)
+    posterior = _backward(w.grouped, programme, alphas)
+    ratio = torch.zeros_like(w.scaled).index_add_(2, programme.members, posterior[:, :, programme.group_of_member])
+    log_q = w.log_p + (ratio.log() - w.log_scale)[:, :, programme.class_of]
+    q = torch.where((log_prob > -torch.inf)[:, None, None], log_q.exp(), w.log_p.exp())
     return log_prob, q
 
 
-def _class_log_sums(log_p: Tensor, class_of: Tensor, automaton: TokenAutomaton) -> Tensor:
+def _class_log_sums(log_p: Tensor, programme: Programme) -> Tensor:
     """log Σ p over each class, (B, L, C); −inf for classes without transitions."""
     batch, length, _ = log_p.shape
-    index = class_of.expand_as(log_p)
-    peak = log_p.new_full((batch, length, automaton.n_classes), -torch.inf)
+    index = programme.class_of.expand_as(log_p)
+    peak = log_p.new_full((batch, length, len(programme.useless)), -torch.inf)
     peak = peak.scatter_reduce(2, index, log_p, reduce="amax")
     safe = torch.where(peak.isfinite(), peak, torch.zeros_like(peak))
     total = torch.zeros_like(peak).scatter_add_(2, index, (log_p - safe.gather(2, index)).exp())
-    useless = torch.from_numpy(~automaton.useful).to(log_p.device)
-    return (safe + total.log()).masked_fill(useless, -torch.inf)
+    return (safe + total.log()).masked_fill(programme.useless, -torch.inf)
 
 
-def _forward(
-    grouped: Tensor, tail: Tensor, head: Tensor, group: Tensor, live: Tensor, accepting: Tensor
-) -> tuple[list[Tensor], Tensor]:
-    batch, length, _ = grouped.shape
-    alpha = grouped.new_zeros(batch, live.shape[1])
-    alpha[:, 0] = live[0, 0].double()
-    alphas, log_prob = [alpha], grouped.new_zeros(batch)
+def forward(w: Weights, programme: Programme) -> tuple[list[Tensor], Tensor]:
+    """The forward masses (B, S) before each position and after the last, normalised; log P(L) (B,)."""
+    length = w.grouped.shape[1]
+    live = programme.live
+    alpha = live[:, 0].double()
+    alphas, log_prob = [alpha], w.log_scale.sum(dim=(1, 2))
     for k in range(length):
-        moved = alpha[:, tail] * grouped[:, k, group]  # (B, P)
-        alpha = torch.zeros_like(alpha).index_add_(1, head, moved) * live[k + 1]
+        moved = alpha[:, programme.tail] * w.grouped[:, k, programme.group]  # (B, P)
+        alpha = torch.zeros_like(alpha).index_add_(1, programme.head, moved) * live[:, k + 1]
         total = alpha.sum(dim=1)
         log_prob = log_prob + total.log()
         alpha = alpha / torch.where(total > 0, total, torch.ones_like(total))[:, None]
         alphas.append(alpha)
-    return alphas, log_prob + (alpha @ accepting).log()
+    return alphas, log_prob + (alpha * programme.accepting).sum(dim=1).log()
 
 
-def _backward(
-    grouped: Tensor,
-    tail: Tensor,
-    head: Tensor,
-    group: Tensor,
-    live: Tensor,
-    accepting: Tensor,
-    alphas: list[Tensor],
-) -> Tensor:
+def _backward(grouped: Tensor, programme: Programme, alphas: list[Tensor]) -> Tensor:
     batch, length, n_groups = grouped.shape
-    beta = accepting.expand(batch, -1)
+    tail, head, group = programme.tail, programme.head, programme.group
+    beta = programme.accepting.double()
     posterior = torch.zeros_like(grouped)
     for k in range(length - 1, -1, -1):
-        beta = beta * live[k + 1]
+        beta = beta * programme.live[:, k + 1]
         reached = beta[:, head]  # (B, P)
         share = grouped.new_zeros(batch, n_groups).index_add_(1, group, alphas[k][:, tail] * reached)
         norm = (share * grouped[:, k]).sum(dim=1, keepdim=True)

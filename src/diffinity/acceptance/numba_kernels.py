@@ -2,7 +2,8 @@
 
 Notation: p[k, v] token probabilities, W[k, c] their sums over classes, α and β the forward and backward
 masses. Every step is rescaled and the logarithms of the scales are added up, so that nothing under- or
-overflows however small P(L) is. Only states that can still finish are visited (`live`).
+overflows however small P(L) is. Only states that can still finish are visited (`live` (L+1, S)); the first row of
+`live` holds the start state, or nothing if there is no accepted string.
 
 Indices are unsigned wherever a loop does not start at 0: of a signed one every access asks whether it counts from
 the end, which took a third of the time.
@@ -182,11 +183,11 @@ def forward(weight: Floats, arrows: Arrows, live: Bools, accepting: Bools, alpha
     """Fill alpha (L+1, S+H) with normalised forward masses; log Σ over accepted paths of Π weight."""
     length, n = alpha.shape[0] - 1, accepting.shape[0]
     first, node, group = arrows.in_first, arrows.in_node, arrows.in_group
-    alpha[0] = 0.0
-    if not live[0, 0]:
+    if not live[0].any():
         alpha[:] = 0.0
         return -np.inf
-    alpha[0, 0] = 1.0
+    for s in range(n):
+        alpha[0, s] = 1.0 if live[0, s] else 0.0
     _add_up_hubs(alpha[0], n, arrows)
     log_total = 0.0
     for k in range(length):
@@ -342,8 +343,8 @@ def best_path(log_weight: Floats, arrows: Arrows, live: Bools, accepting: Bools,
     first, node, group = arrows.in_first, arrows.in_node, arrows.in_group
     hub_first, hub_states = arrows.hub_first, arrows.hub_states
     value = np.empty((length + 1, n + hub_first.shape[0] - 1))
-    value[0] = -np.inf
-    value[0, 0] = 0.0
+    for s in range(n):
+        value[0, s] = 0.0 if live[0, s] else -np.inf
     for k in range(length + 1):
         here = value[k]
         for h in range(hub_first.shape[0] - 1):

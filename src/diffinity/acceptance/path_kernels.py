@@ -124,7 +124,9 @@ def best_strings(
     from_state = np.full((length + 1, n, wanted), -1, np.int32)
     from_rank = np.full((length + 1, n, wanted), -1, np.int32)
     by_token = np.full((length + 1, n, wanted), -1, np.int32)
-    top[0, 0, 0] = 0.0
+    for s in range(n):
+        if live[0, s]:
+            top[0, s, 0] = 0.0
     spare = np.zeros(wanted, np.int32)
     more_spare = np.zeros(wanted, np.int32)
     for k in range(length):

@@ -68,8 +68,9 @@ class Arrows(NamedTuple):
 class TokenAutomaton:
     """A trimmed, minimal automaton over token ids: `next[s, class_of[v]]` follows s on token v, −1 for none.
 
-    State 0 is the start. Tokens with equal columns are in one class; a special token other than the end token
-    is in a class without transitions.
+    `align` makes it with state 0 as the start; a window (see `window`) has its own start and accepting states.
+    Tokens with equal columns are in one class; a special token other than the end token is in a class without
+    transitions.
     """
 
     class_of: NDArray[np.int32]  # (V,)
@@ -77,22 +78,21 @@ class TokenAutomaton:
     accepting: NDArray[np.bool_]  # (S,)
     framing: Framing = "exact"
     eos_id: int | None = None
+    start: int = 0
 
     def __post_init__(self) -> None:
         for array in (self.class_of, self.next, self.accepting):
             array.flags.writeable = False
         self._live_cache: dict[int, NDArray[np.bool_]]
         object.__setattr__(self, "_live_cache", {})
+        self._finishing_cache: dict[int, NDArray[np.bool_]]
+        object.__setattr__(self, "_finishing_cache", {0: self.accepting})
 
     def __repr__(self) -> str:
         return (
             f"TokenAutomaton({self.n_states} states, {self.n_classes} classes, "
             f"{self.n_transitions:,} transitions, {self.vocab_size:,} tokens, framing={self.framing!r})"
         )
-
-    @property
-    def start(self) -> int:
-        return 0
 
     @property
     def n_states(self) -> int:
@@ -120,18 +120,80 @@ class TokenAutomaton:
     @property
     def is_empty(self) -> bool:
         """Whether no token sequence is accepted."""
+        if self.start != 0:  # from there some states may be out of reach
+            return self.shortest() is None
         return not bool(self.accepting.any())
 
     def accepts(self, ids: Sequence[int]) -> bool:
         """Whether a token sequence is accepted."""
-        state = 0
+        state = self.state_after(ids)
+        return state >= 0 and bool(self.accepting[state])
+
+    def state_after(self, ids: Sequence[int]) -> int:
+        """The state that a token sequence leads to from the start; −1 if it leads nowhere.
+
+        >>> automaton = TokenAutomaton(np.array([0, 1]), np.array([[1, -1], [-1, 0]]), np.array([True, False]))
+        >>> automaton.state_after([0]), automaton.state_after([1])
+        (1, -1)
+        """
+        state = self.start
         for token in ids:
             if not 0 <= token < self.vocab_size:
                 raise InvalidArgument(f"token {token} is not in the vocabulary (0 to {self.vocab_size - 1})")
             state = int(self.next[state, self.class_of[token]])
             if state < 0:
-                return False
-        return bool(self.accepting[state])
+                return -1
+        return state
+
+    def window(
+        self, start: int, tokens_after: int = 0, *, accepting: NDArray[np.bool_] | None = None
+    ) -> TokenAutomaton:
+        """The automaton of a stretch of the text: from state `start`, to any state that `tokens_after` can finish.
+
+        It accepts the token sequences that can stand after what led to `start` and before exactly `tokens_after`
+        more tokens; or, with `accepting` (S,), those that lead to one of these states. The window shares the
+        transitions, so it costs one mask, and everything that takes an automaton takes a window.
+
+        >>> from diffinity.alignment import Vocabulary, align
+        >>> from diffinity.constraints import Regex
+        >>> abc = align(Regex("(abc)+"), Vocabulary([b"a", b"b", b"c"]), framing="exact")
+        >>> window = abc.window(abc.state_after([0]), tokens_after=1)  # after "a", with one token to come
+        >>> window.accepts([1]), window.accepts([1, 2]), window.feasible(4)
+        (True, False, True)
+        """
+        if not 0 <= start < self.n_states:
+            raise InvalidArgument(f"a window starts in a state from 0 to {self.n_states - 1}, not in {start}")
+        if accepting is None:
+            accepting = self.finishing(tokens_after)
+        elif tokens_after:
+            raise InvalidArgument("give a window accepting states or tokens_after, not both")
+        elif accepting.shape != self.accepting.shape or accepting.dtype != np.bool_:
+            raise InvalidArgument(
+                f"accepting must be bool of shape {self.accepting.shape}, but is {accepting.dtype} of shape "
+                f"{accepting.shape}"
+            )
+        made = TokenAutomaton(self.class_of, self.next, accepting.copy(), self.framing, self.eos_id, start)
+        shared = ("n_transitions", "useful", "tokens_by_class", "edges", "arrows")
+        made.__dict__.update({name: getattr(self, name) for name in shared})
+        return made
+
+    def finishing(self, n: int) -> NDArray[np.bool_]:
+        """(S,): the states from which some sequence of exactly `n` tokens is accepted.
+
+        >>> TokenAutomaton(np.array([0]), np.array([[1], [-1]]), np.array([False, True])).finishing(1).tolist()
+        [True, False]
+        """
+        if n < 0:
+            raise InvalidArgument(f"the number of tokens must not be negative, but is {n}")
+        rows, tail, head = self._finishing_cache, self.edges.tail, self.edges.head
+        for k in range(min(n, len(rows) - 1), n):
+            if k and rows[k] is rows[k - 1]:  # it stays so, however many tokens
+                return rows[k]
+            row = np.zeros(self.n_states, np.bool_)
+            row[tail[rows[k][head]]] = True
+            row.flags.writeable = False
+            rows[k + 1] = rows[k] if np.array_equal(row, rows[k]) else row
+        return rows[n]
 
     @property
     def unsigned_class_of(self) -> NDArray[np.uint32]:
@@ -194,16 +256,13 @@ class TokenAutomaton:
         """(length+1, S): the states that can be met after k tokens on the way to acceptance after `length`."""
         if length not in self._live_cache:
             tail, head = self.edges.tail, self.edges.head
-            ahead = np.zeros((length + 1, self.n_states), np.bool_)
-            behind = np.zeros_like(ahead)
-            ahead[0, 0] = True
-            behind[length] = self.accepting
+            both = np.zeros((length + 1, self.n_states), np.bool_)
+            both[0, self.start] = self.finishing(length)[self.start]
             for k in range(length):
-                ahead[k + 1, head[ahead[k, tail]]] = True
-                behind[length - k - 1, tail[behind[length - k, head]]] = True
+                both[k + 1, head[both[k, tail]]] = True
+                both[k + 1] &= self.finishing(length - k - 1)
             if len(self._live_cache) >= 8:
                 self._live_cache.pop(next(iter(self._live_cache)))
-            both = ahead & behind
             both.flags.writeable = False
             self._live_cache[length] = both
         return self._live_cache[length]
@@ -212,7 +271,7 @@ class TokenAutomaton:
         """Whether some sequence of exactly `length` tokens is accepted."""
         if length < 0:
             raise InvalidArgument(f"length must not be negative, but is {length}")
-        return bool(self.live(length)[0, 0])
+        return bool(self.finishing(length)[self.start])
 
     def check_feasible(self, length: int) -> None:
         """Raise `InfeasibleConstraint` with the shortest length that would do, unless `length` does."""
@@ -228,10 +287,11 @@ class TokenAutomaton:
 
     def shortest(self) -> list[int] | None:
         """A shortest accepted token sequence, or None if there is none."""
-        if self.is_empty:
+        if not self.accepting.any():
             return None
-        came: dict[int, tuple[int, int]] = {0: (-1, -1)}
-        layer = [0]
+        done = None
+        came: dict[int, tuple[int, int]] = {self.start: (-1, -1)}
+        layer = [self.start]
         edges = self.edges
         while layer:
             done = next((s for s in layer if self.accepting[s]), None)
@@ -244,10 +304,12 @@ class TokenAutomaton:
                         came[t] = (s, i)
                         following.append(t)
             layer = following
+        if done is None:
+            return None
         order, first = self.tokens_by_class
         ids: list[int] = []
         state = done
-        while state is not None and state != 0:
+        while state != self.start:
             before, i = came[state]
             label = edges.members[edges.members_first[edges.group[i]]]
             ids.append(int(order[first[label]]))
@@ -265,7 +327,7 @@ class TokenAutomaton:
             ways[k, : self.n_states] = ways[k + 1][padded] @ sizes
             ways[k] /= ways[k].max()
         order, first = self.tokens_by_class
-        ids, state = [], 0
+        ids, state = [], self.start
         for k in range(length):
             weights = sizes * ways[k + 1][padded[state]]
             label = int(rng.choice(self.n_classes, p=weights / weights.sum()))
@@ -275,7 +337,7 @@ class TokenAutomaton:
 
     def save(self, path: str | Path) -> None:
         """Write the automaton as one safetensors file."""
-        described = json.dumps({"framing": self.framing, "eos_id": self.eos_id})
+        described = json.dumps({"framing": self.framing, "eos_id": self.eos_id, "start": self.start})
         arrays = {"class_of": self.class_of, "next": self.next, "accepting": self.accepting}
         save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, path, {"automaton": described})
 
@@ -299,10 +361,12 @@ class TokenAutomaton:
             and bool(((class_of >= 0) & (class_of < table.shape[1])).all())
             and bool(((table >= -1) & (table < table.shape[0])).all())
             and described.get("framing") in FRAMINGS
+            and described.get("start", 0) in range(table.shape[0])
         )
         if not sound:
             raise CheckpointError(f"{path} does not hold a sound token automaton")
-        return TokenAutomaton(class_of, table, accepting, described["framing"], described["eos_id"])
+        start = described.get("start", 0)
+        return TokenAutomaton(class_of, table, accepting, described["framing"], described["eos_id"], start)
 
 
 def _group_sets(
