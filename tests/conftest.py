@@ -25,3 +25,12 @@ def plaid_fixtures() -> Path:
     if shared is None or not (shared / "fixtures" / "plaid").is_dir():
         pytest.skip("the reference numbers of PLAID are not here (set DIFFINITY_SHARED)")
     return shared / "fixtures" / "plaid"
+
+
+@pytest.fixture(scope="session")
+def langflow_fixtures() -> Path:
+    """A small checkpoint in LangFlow's layout and what LangFlow's own code computes from it."""
+    shared = shared_folder()
+    if shared is None or not (shared / "fixtures" / "langflow").is_dir():
+        pytest.skip("the reference numbers of LangFlow are not here (set DIFFINITY_SHARED)")
+    return shared / "fixtures" / "langflow"

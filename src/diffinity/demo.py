@@ -16,8 +16,8 @@ from rich.panel import Panel
 from diffinity.constraints import Constraint, JsonSchema, Regex
 from diffinity.generation import generate
 from diffinity.models.loading import EMBEDDED, load
-from diffinity.models.markov import MarkovLM, fit_markov
-from diffinity.models.plaid_lm import PlaidLM
+from diffinity.models.markov import fit_markov
+from diffinity.models.protocol import DiffusionLM
 from diffinity.training.corpus import documents
 
 MARKOV_DOCUMENTS = 400
@@ -32,7 +32,7 @@ ORDER_SCHEMA = {
 }
 
 
-def demo_model(folder: Path | None = None) -> tuple[PlaidLM | MarkovLM, str]:
+def demo_model(folder: Path | None = None) -> tuple[DiffusionLM, str]:
     """The embedded model, or a Markov model of our corpus where there is none yet; with what to call it."""
     if (folder or EMBEDDED).is_dir():
         return load(folder), "the embedded model"

@@ -21,7 +21,7 @@ from diffinity.guidance import Guidance
 from diffinity.guidance.presets import GuidanceName, named_guidance
 from diffinity.limits import current_limits
 from diffinity.memory import check_room
-from diffinity.models.protocol import DiffusionLM, text_of
+from diffinity.models.protocol import DiffusionLM, text_of, without_start
 from diffinity.sampling import (
     Cancellation,
     FinishReason,
@@ -399,16 +399,16 @@ def _draft(job: _Job, state: SamplerState, total: int) -> Draft:
 def _text(model: DiffusionLM, ids: list[int], framing: Framing) -> str:
     if framing in ("eos", "eos_strict"):
         return text_of(model, ids)
-    text: str = model.tokenizer.decode(ids, skip_special_tokens=False)
+    text: str = model.tokenizer.decode(without_start(model, ids), skip_special_tokens=False)
     return text
 
 
 @lru_cache(maxsize=8)
-def _cached_vocabulary(tokenizer_json: str, eos: int | None) -> Vocabulary:
+def _cached_vocabulary(tokenizer_json: str, eos: int | None, start: int | None) -> Vocabulary:
     from tokenizers import Tokenizer
 
-    return Vocabulary.from_tokenizer(Tokenizer.from_str(tokenizer_json), eos)
+    return Vocabulary.from_tokenizer(Tokenizer.from_str(tokenizer_json), eos, start)
 
 
 def _vocabulary(model: DiffusionLM) -> Vocabulary:
-    return _cached_vocabulary(model.tokenizer.to_str(), model.eos_token_id)
+    return _cached_vocabulary(model.tokenizer.to_str(), model.eos_token_id, model.start_token_id)

@@ -22,7 +22,8 @@ from diffinity.models.protocol import DiffusionLM, text_of
 from diffinity.models.schedule import NoiseLevel
 
 Method = Literal["ancestral", "ddim"]
-Grid = Literal["uniform", "plaid"]
+Grid = Literal["uniform", "plaid", "langflow"]
+LANGFLOW_END = 1e-5  # how far from 0 and 1 LangFlow's times stay
 FinishReason = Literal["complete", "stopped", "cancelled", "deadline"]
 
 
@@ -48,7 +49,9 @@ class Sampler:
     """One way to denoise: the model, the guidance, the grid of times and the update.
 
     `grid="uniform"` takes T equal steps from t = 1 to t = 0. `grid="plaid"` repeats PLAID's own loop: times
-    linspace(1, 0, T) with steps of 1/T between them, the last of which changes nothing.
+    linspace(1, 0, T) with steps of 1/T between them, the last of which changes nothing. `grid="langflow"` repeats
+    LangFlow's: T steps between the times linspace(1 − 1e-5, 1e-5, T + 1). LangFlow counts network calls, and the
+    last one updates nothing: its 128 steps are 127 here.
 
     `score_temp` below 1 sharpens: the predicted noise is divided by it.
     """
@@ -65,8 +68,8 @@ class Sampler:
             raise InvalidArgument(f"num_inference_steps must be at least 1, but is {self.num_inference_steps}")
         if self.method not in ("ancestral", "ddim"):
             raise InvalidArgument(f"method must be 'ancestral' or 'ddim', but is {self.method!r}")
-        if self.grid not in ("uniform", "plaid"):
-            raise InvalidArgument(f"grid must be 'uniform' or 'plaid', but is {self.grid!r}")
+        if self.grid not in ("uniform", "plaid", "langflow"):
+            raise InvalidArgument(f"grid must be 'uniform', 'plaid' or 'langflow', but is {self.grid!r}")
         if not self.score_temp > 0:
             raise InvalidArgument(f"score_temp must be positive, but is {self.score_temp}")
 
@@ -119,6 +122,8 @@ class Sampler:
         if self.grid == "plaid":
             t = float(torch.linspace(1.0, 0.0, steps, dtype=torch.float64)[index])
             s = t - 1.0 / steps
+        elif self.grid == "langflow":  # in float32: near t = 1 a rounded time is another noise level
+            t, s = torch.linspace(1.0 - LANGFLOW_END, LANGFLOW_END, steps + 1)[index : index + 2].tolist()
         else:
             t, s = 1.0 - index / steps, 1.0 - (index + 1) / steps
         times = torch.tensor([t, s], dtype=torch.float64, device=self.model.device)

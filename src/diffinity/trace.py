@@ -118,8 +118,9 @@ class Pieces:
         self._numbers: dict[tuple[int, ...], int] = {}
 
     def spelled(self, ids: Sequence[int]) -> list[tuple[int, int]]:
-        """The pieces of the ids, each with how many of them it takes."""
-        found, place = [], 0
+        """The pieces of the ids, each with how many of them it takes; a start token is a piece without text."""
+        place = self._start(ids)
+        found = [(self._number(()), place)] if place else []
         while place < len(ids):
             size = self._size(ids[place : place + LONGEST_CHARACTER])
             found.append((self._number(tuple(ids[place : place + size])), size))
@@ -140,9 +141,13 @@ class Pieces:
         return self._numbers[ids]
 
     def until_end(self, ids: Sequence[int]) -> list[int]:
-        """The ids before the first end-of-sequence token."""
-        end = self._model.eos_token_id
-        return list(ids[: ids.index(end)] if end in ids else ids)
+        """The ids before the first end-of-sequence token; a start token may be the same one."""
+        end, start = self._model.eos_token_id, self._start(ids)
+        return list(ids[: ids.index(end, start)] if end in ids[start:] else ids)
+
+    def _start(self, ids: Sequence[int]) -> int:
+        """1 if the ids begin with the model's start token, else 0."""
+        return int(len(ids) > 0 and ids[0] == self._model.start_token_id)
 
 
 @dataclass(frozen=True)

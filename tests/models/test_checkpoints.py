@@ -168,7 +168,7 @@ def test_a_missing_file_is_named(folder: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"kind": "gpt"}, "unknown kind 'gpt'; known: plaid, markov"),
+        ({"kind": "gpt"}, "unknown kind 'gpt'; known: plaid, langflow, markov"),
         ({"kind": 5}, 'has no "kind"'),
         ({"format_version": 99}, "format_version 99"),
         ({"dim": 17}, "dim must be n_heads times an even number"),

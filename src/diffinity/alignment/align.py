@@ -40,7 +40,8 @@ def align(
 
     `exact`: the whole sequence spells the text. `eos`: the text, the end token, then anything. `eos_strict`: then
     end tokens only. `search`: the text stands somewhere in the sequence. All tokenisations of a text are
-    accepted, also those in which a token holds part of a UTF-8 character.
+    accepted, also those in which a token holds part of a UTF-8 character. If the vocabulary has a start token, it
+    stands first in every framing, and its place counts towards the length.
 
     The last 64 results are kept.
 
@@ -112,6 +113,8 @@ def _align(dfa: ByteDFA, vocabulary: Vocabulary, framing: Framing, limits: Limit
             np.concatenate([head, framed.head]).astype(np.int32),
         )
         machine = _machine(edges, framed, dfa, vocabulary, budget)
+        if vocabulary.start_id is not None:
+            machine = _after_start_token(machine, int(class_of[vocabulary.start_id]))
     table, class_of = _join_columns(machine.table, class_of)
     return TokenAutomaton(class_of, table, machine.accepting.copy(), framing, vocabulary.eos_id)
 
@@ -137,7 +140,7 @@ def _classes(
     """Class of every token (V,), and the column of each class.
 
     Ordinary tokens that no state survives get class C (one past the columns), special tokens C + 1, the end
-    token C + 2.
+    token C + 2, a start token that is not the end token C + 3.
     """
     present = np.zeros(n_columns + 1, np.bool_)  # the last entry is what −1 falls on
     present[column_of] = True
@@ -148,6 +151,8 @@ def _classes(
     ordinary = rank[column_of]
     class_of = np.full(len(vocabulary), n + 1, np.int32)
     class_of[vocabulary.ordinary] = ordinary
+    if vocabulary.start_id is not None:
+        class_of[vocabulary.start_id] = n + 3
     if vocabulary.eos_id is not None:
         class_of[vocabulary.eos_id] = n + 2
     return class_of, used.astype(np.int32)
@@ -186,8 +191,8 @@ def _frame(
         done = dfa.n_states
         allowed = np.array([end], np.int32)
         if framing == "eos":
-            present = np.bincount(class_of, minlength=n_columns + 3) > 0
-            present[n_columns + 1] = False  # special tokens stay out
+            present = np.bincount(class_of, minlength=n_columns + 4) > 0
+            present[[n_columns + 1, n_columns + 3]] = False  # special tokens stay out
             allowed = np.flatnonzero(present).astype(np.int32)
         tail = np.concatenate([accepts, np.full(len(allowed), done, np.int32)])
         label = np.concatenate([np.full(len(accepts), end, np.int32), allowed])
@@ -199,7 +204,17 @@ def _frame(
         tail = np.arange(dfa.n_states, dtype=np.int32)
         label = np.full(dfa.n_states, end, np.int32)
         head = np.where(dfa.accepting, tail, 0).astype(np.int32)
-    return _Framed(tail, label, head, accepting, n_columns + 3)
+    return _Framed(tail, label, head, accepting, n_columns + 4)
+
+
+def _after_start_token(machine: Machine, label: int) -> Machine:
+    """The machine with one more state at the beginning, which the start token leaves."""
+    if not machine.accepting.any():
+        return machine
+    first = np.full((1, machine.table.shape[1]), -1, np.int32)
+    first[0, label] = 1
+    table = np.concatenate([first, np.where(machine.table >= 0, machine.table + 1, -1).astype(np.int32)])
+    return Machine(table, np.concatenate([[False], machine.accepting]))
 
 
 def _join_columns(

@@ -26,7 +26,8 @@ class Vocabulary:
     """What every token id spells: bytes, or None for a special token, which spells nothing.
 
     `leading` is what the decoder takes off the front of a text (the space that Metaspace and WordPiece put
-    before the first word): token sequences spell `leading` + text.
+    before the first word): token sequences spell `leading` + text. `start_id` is a token that every sequence
+    begins with and that is no part of the text; it may be the end token.
 
     >>> vocabulary = Vocabulary([b"c", b"a", b"t", None], eos_id=3)
     >>> len(vocabulary), vocabulary.trie.n_nodes
@@ -36,18 +37,20 @@ class Vocabulary:
     tokens: Sequence[bytes | None]
     eos_id: int | None = None
     leading: bytes = b""
+    start_id: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tokens", tuple(self.tokens))
-        if not self.tokens:
+        tokens = list(self.tokens)
+        if not tokens:
             raise InvalidArgument("a vocabulary needs at least one token")
-        if self.eos_id is not None:
-            if not 0 <= self.eos_id < len(self.tokens):
-                raise InvalidArgument(f"eos_id {self.eos_id} is not a token: there are {len(self.tokens)}")
-            if self.tokens[self.eos_id] is not None:
-                object.__setattr__(
-                    self, "tokens", (*self.tokens[: self.eos_id], None, *self.tokens[self.eos_id + 1 :])
-                )
+        for name in ("eos_id", "start_id"):
+            token = getattr(self, name)
+            if token is None:
+                continue
+            if not 0 <= token < len(tokens):
+                raise InvalidArgument(f"{name} {token} is not a token: there are {len(tokens)}")
+            tokens[token] = None
+        object.__setattr__(self, "tokens", tuple(tokens))
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -71,9 +74,9 @@ class Vocabulary:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A name for this vocabulary: equal for equal tokens, end token and leading bytes."""
+        """A name for this vocabulary: equal for equal tokens, end and start token and leading bytes."""
         digest = hashlib.blake2b(digest_size=16)
-        digest.update(repr((len(self.tokens), self.eos_id, self.leading)).encode())
+        digest.update(repr((len(self.tokens), self.eos_id, self.leading, self.start_id)).encode())
         for token in self.tokens:
             digest.update(b"-" if token is None else len(token).to_bytes(4, "little") + token)
         return digest.hexdigest()
@@ -87,10 +90,13 @@ class Vocabulary:
         return b"".join(self.tokens[i] or b"" for i in ids).removeprefix(self.leading)
 
     @staticmethod
-    def from_tokenizer(tokenizer: str | Path | Tokenizer, eos_id: int | None = None) -> Vocabulary:
+    def from_tokenizer(
+        tokenizer: str | Path | Tokenizer, eos_id: int | None = None, start_id: int | None = None
+    ) -> Vocabulary:
         """The vocabulary of a `tokenizers` file or object: byte-level BPE, Metaspace, WordPiece or words.
 
-        The end token is `eos_id`, or the only special token, or one with a well-known name.
+        The end token is `eos_id`, or the only special token, or one with a well-known name. There is a start token
+        only if `start_id` names one.
 
         >>> from tokenizers import models
         >>> Vocabulary.from_tokenizer(Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))).tokens
@@ -98,7 +104,7 @@ class Vocabulary:
         """
         if not isinstance(tokenizer, Tokenizer):
             tokenizer = _read(Path(tokenizer))
-        return _from_tokenizer(tokenizer, eos_id)
+        return _from_tokenizer(tokenizer, eos_id, start_id)
 
 
 WELL_KNOWN_ENDS = ("<|endoftext|>", "</s>", "<eos>", "<|eot_id|>", "<|im_end|>", "[SEP]")
@@ -113,7 +119,7 @@ def _read(path: Path) -> Tokenizer:
         raise InvalidArgument(f"{path} is not a tokenizers JSON file: {error}") from None
 
 
-def _from_tokenizer(tokenizer: Tokenizer, eos_id: int | None) -> Vocabulary:
+def _from_tokenizer(tokenizer: Tokenizer, eos_id: int | None, start_id: int | None) -> Vocabulary:
     description = json.loads(tokenizer.to_str())
     added = tokenizer.get_added_tokens_decoder()
     special = {i for i, token in added.items() if token.special}
@@ -132,7 +138,7 @@ def _from_tokenizer(tokenizer: Tokenizer, eos_id: int | None) -> Vocabulary:
         tokens, leading = _by_decoding(tokenizer, size, special)
     for i, token in added.items():
         tokens[i] = None if token.special else str(token.content).encode()
-    return Vocabulary(tokens, _end_token(tokenizer, special, eos_id), leading)
+    return Vocabulary(tokens, _end_token(tokenizer, special, eos_id), leading, start_id)
 
 
 def _decoder_parts(description: dict[str, Any]) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diffinity.errors import InvalidArgument
+from diffinity.models.hub import CONFIG
 from diffinity.models.loading import EMBEDDED
-from diffinity.models.pretrained import CONFIG
 
 
 @dataclass(frozen=True)

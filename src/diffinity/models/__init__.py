@@ -1,5 +1,8 @@
-"""Continuous diffusion language models: the protocol, PLAID, the exact Markov model, and their files."""
+"""Continuous diffusion language models: the protocol, PLAID, LangFlow, the exact Markov model, and their files."""
 
+from diffinity.models.langflow import LangFlowConfig
+from diffinity.models.langflow_import import import_langflow
+from diffinity.models.langflow_lm import LangFlowLM
 from diffinity.models.likelihood import Bound, variational_bound
 from diffinity.models.loading import load
 from diffinity.models.markov import MarkovLM, fit_markov
@@ -11,11 +14,14 @@ from diffinity.models.protocol import DiffusionLM, SamplingDefaults
 __all__ = [
     "Bound",
     "DiffusionLM",
+    "LangFlowConfig",
+    "LangFlowLM",
     "MarkovLM",
     "PlaidConfig",
     "PlaidLM",
     "SamplingDefaults",
     "fit_markov",
+    "import_langflow",
     "import_plaid",
     "load",
     "variational_bound",

@@ -21,8 +21,9 @@ from safetensors import SafetensorError
 
 from diffinity.errors import DownloadError, InvalidArgument
 from diffinity.models.archive import unpack
+from diffinity.models.hub import CONFIG
 from diffinity.models.plaid_import import import_plaid
-from diffinity.models.pretrained import CONFIG, file_sha256
+from diffinity.models.pretrained import file_sha256
 from diffinity.models.transfer import Offer, Opener, Progress, ask, held, open_url, request_for, transfer
 
 SUMS = "SHA256SUMS"

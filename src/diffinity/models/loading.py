@@ -8,12 +8,19 @@ from pathlib import Path
 import torch
 
 from diffinity.errors import CheckpointError
+from diffinity.models.hub import CONFIG, fetch_model
+from diffinity.models.known import KNOWN, known_folder
+from diffinity.models.langflow_lm import LangFlowLM
 from diffinity.models.markov import MarkovLM
 from diffinity.models.plaid_lm import PlaidLM
-from diffinity.models.pretrained import CONFIG, download_snapshot, read_config
+from diffinity.models.pretrained import read_config
 from diffinity.models.transformer import AutoregressiveLM, MaskedLM
 
-KINDS: dict[str, type[PlaidLM] | type[MarkovLM]] = {PlaidLM.kind: PlaidLM, MarkovLM.kind: MarkovLM}
+KINDS: dict[str, type[PlaidLM] | type[LangFlowLM] | type[MarkovLM]] = {
+    PlaidLM.kind: PlaidLM,
+    LangFlowLM.kind: LangFlowLM,
+    MarkovLM.kind: MarkovLM,
+}
 COMPANIONS = {kind.kind: kind for kind in (AutoregressiveLM, MaskedLM)}
 EMBEDDED = Path(__file__).parent / "embedded" / "default"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -26,15 +33,16 @@ def load(
     block_dtype: torch.dtype | None = None,
     revision: str | None = None,
     verify: bool = True,
-) -> PlaidLM | MarkovLM:
-    """The model in a folder or, by its `owner/name`, on the hub; without `source`, the embedded default.
+) -> PlaidLM | LangFlowLM | MarkovLM:
+    """The model in a folder, or a known one by its short name, or one on the hub by its `owner/name`.
 
-    `block_dtype=torch.bfloat16` halves PLAID's blocks, as its authors run them on a GPU.
+    Without `source`, the embedded default. A folder comes first: one called langflow-owt hides the known model.
+    `block_dtype=torch.bfloat16` halves the blocks of PLAID and LangFlow, as their authors run them on a GPU.
 
     >>> load("no/such/folder")
     Traceback (most recent call last):
     diffinity.errors.CheckpointError: there is no model at 'no/such/folder': expected a folder with \
-config.json, or a hub id such as owner/name
+config.json, a hub id such as owner/name, or one of langflow-owt, langflow-lm1b, plaid-1b
     """
     folder = model_folder(source, revision)
     config = read_config(folder)
@@ -47,7 +55,7 @@ config.json, or a hub id such as owner/name
     if config["kind"] not in KINDS:
         raise CheckpointError(f"{folder / CONFIG}: unknown kind {config['kind']!r}; known: {', '.join(KINDS)}")
     model = KINDS[config["kind"]].read(folder, config, verify=verify)
-    if isinstance(model, PlaidLM):
+    if not isinstance(model, MarkovLM):
         return model.to(device, block_dtype=block_dtype)
     if torch.device(device).type != "cpu":
         raise CheckpointError(f"a {model.kind} model runs on the CPU only, not on {device}")
@@ -55,7 +63,7 @@ config.json, or a hub id such as owner/name
 
 
 def model_folder(source: str | Path | None, revision: str | None = None) -> Path:
-    """Where the files of a model are; what is named by its hub id is downloaded."""
+    """Where the files of a model are; what is named by a short name or a hub id is downloaded."""
     if source is None:
         if not EMBEDDED.is_dir():
             raise CheckpointError(
@@ -66,8 +74,11 @@ def model_folder(source: str | Path | None, revision: str | None = None) -> Path
     folder = Path(source)
     if folder.is_dir():
         return folder
+    if source in KNOWN:
+        return known_folder(str(source), revision=revision)
     if isinstance(source, str) and HUB_ID.fullmatch(source) and not source.startswith("."):
-        return download_snapshot(source, revision=revision)
+        return fetch_model(source, revision=revision)
     raise CheckpointError(
-        f"there is no model at {str(source)!r}: expected a folder with {CONFIG}, or a hub id such as owner/name"
+        f"there is no model at {str(source)!r}: expected a folder with {CONFIG}, a hub id such as owner/name, or "
+        f"one of {', '.join(KNOWN)}"
     )

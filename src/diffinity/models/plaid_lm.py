@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, Self
 
-import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from diffinity.errors import CheckpointError
+from diffinity.models.network_lm import NetworkLM
 from diffinity.models.plaid import Embedding, PlaidConfig, PlaidNetwork
-from diffinity.models.pretrained import PretrainedLM, load_strictly, unfilled
-from diffinity.models.protocol import DiffusionLM, SamplingDefaults
+from diffinity.models.pretrained import load_strictly, unfilled
+from diffinity.models.protocol import SamplingDefaults
 from diffinity.models.schedule import GammaBounds, NoiseSchedule
 
 
@@ -27,7 +27,7 @@ class PlaidModules(nn.Module):
         self.gamma_bounds = GammaBounds()
 
 
-class PlaidLM(PretrainedLM, DiffusionLM):
+class PlaidLM(NetworkLM[PlaidModules]):
     """PLAID as a `DiffusionLM`, for sampling: its parameters do not require gradients.
 
     >>> from tokenizers import Tokenizer, models
@@ -38,26 +38,7 @@ class PlaidLM(PretrainedLM, DiffusionLM):
     """
 
     kind: ClassVar[str] = "plaid"
-
-    def __init__(
-        self,
-        modules: PlaidModules,
-        tokenizer: Tokenizer,
-        eos_token_id: int | None = None,
-        sampling_defaults: SamplingDefaults | None = None,
-    ) -> None:
-        self.modules = modules.eval().requires_grad_(False)
-        self._tokenizer = tokenizer
-        self.eos_token_id = eos_token_id
-        self.sampling_defaults = sampling_defaults or SamplingDefaults()
-        self._normalised: tuple[tuple[int, int, torch.dtype], Tensor] | None = None
-        self.half_storage = False  # save the network and embeddings as float16; the schedule stays float32
-        vocab_size = modules.model.config.vocab_size
-        if tokenizer.get_vocab_size() != vocab_size:
-            raise CheckpointError(
-                f"the tokenizer has {tokenizer.get_vocab_size()} tokens, the network {vocab_size}: "
-                "they do not belong together"
-            )
+    half_storage: bool = False  # save the network and embeddings as float16; the schedule stays float32
 
     @classmethod
     def create(cls, config: PlaidConfig, tokenizer: Tokenizer, *, eos_token_id: int | None = None) -> Self:
@@ -69,35 +50,16 @@ class PlaidLM(PretrainedLM, DiffusionLM):
         return self.modules.model.config
 
     @property
-    def tokenizer(self) -> Tokenizer:
-        return self._tokenizer
+    def _stored_embedding(self) -> Tensor:
+        return self.modules.embedding_matrix.matrix
+
+    def _normalise_embedding(self) -> Tensor:
+        normalised: Tensor = self.modules.embedding_matrix()
+        return normalised
 
     @property
-    def embedding(self) -> Tensor:
-        """(V, d_e), normalised once for as long as the parameters stay as they are."""
-        matrix = self.modules.embedding_matrix.matrix
-        at = (matrix.data_ptr(), matrix._version, matrix.dtype)
-        if self._normalised is None or self._normalised[0] != at:
-            with torch.inference_mode(False):  # else what is kept could not be used where there are gradients
-                self._normalised = at, self.modules.embedding_matrix()
-        return self._normalised[1]
-
-    @property
-    def device(self) -> torch.device:
-        return self.modules.embedding_matrix.matrix.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return torch.float32
-
-    def to(self, device: str | torch.device, *, block_dtype: torch.dtype | None = None) -> Self:
-        """Move to `device`; `block_dtype=torch.bfloat16` runs the blocks as PLAID does on a GPU."""
-        if block_dtype not in (None, torch.float32, torch.bfloat16):
-            raise CheckpointError(f"block_dtype must be float32 or bfloat16, but is {block_dtype}")
-        self.modules.to(device)
-        if block_dtype is not None:
-            self.modules.model.blocks.to(block_dtype)
-        return self
+    def _blocks(self) -> nn.Module:
+        return self.modules.model.blocks
 
     def gamma(self, t: Tensor) -> Tensor:
         low, high = self.modules.gamma_bounds()
@@ -111,7 +73,7 @@ class PlaidLM(PretrainedLM, DiffusionLM):
         return dataclasses.asdict(self.config)
 
     def tensors(self) -> dict[str, Tensor]:
-        state = self.modules.state_dict()
+        state = super().tensors()
         if self.half_storage:
             half = ("model.", "embedding_matrix.")
             state = {name: value.half() if name.startswith(half) else value for name, value in state.items()}

@@ -15,17 +15,16 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 import torch
-from huggingface_hub import ModelHubMixin, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from huggingface_hub import ModelHubMixin
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from diffinity.errors import CheckpointError
+from diffinity.models.hub import CARD, CONFIG, TOKENIZER, WEIGHTS, fetch_model, verify_cached
 from diffinity.models.protocol import SamplingDefaults
 
-CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
 FORMAT_VERSION = 1
 
 
@@ -106,7 +105,7 @@ class PretrainedLM(
     ) -> Self:
         folder = Path(model_id)
         if not folder.is_dir():
-            folder = download_snapshot(
+            folder = fetch_model(
                 model_id,
                 revision=revision,
                 cache_dir=cache_dir,
@@ -125,6 +124,7 @@ class PretrainedLM(
         reserved = {"kind", "format_version", "eos_token_id", "sampling_defaults", "sha256"}
         fields = {name: value for name, value in config.items() if name not in reserved}
         if verify:
+            verify_cached(folder / CONFIG)
             verify_checksums(folder, config.get("sha256", {}))
         tokenizer = read_tokenizer(folder / TOKENIZER)
         try:
@@ -140,15 +140,13 @@ class PretrainedLM(
             raise CheckpointError(f"{folder}: {error}") from None
 
 
-def download_snapshot(model_id: str, **options: Any) -> Path:
-    """The local folder of a hub model, fetched if it is not cached."""
-    try:
-        return Path(snapshot_download(model_id, allow_patterns=[CONFIG, WEIGHTS, TOKENIZER, CARD], **options))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise CheckpointError(
-            f"{model_id!r} is neither a folder here nor a model that the hub gave: {reason}"
-        ) from error
+def is_published_langflow(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json is one of LangFlow's own, which say no `kind`.
+
+    >>> is_published_langflow({"model_type": "LangFlow", "hidden_size": 768})
+    True
+    """
+    return config.get("model_type") == "LangFlow"
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -168,6 +166,8 @@ config.json, model.safetensors and tokenizer.json
         config = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise CheckpointError(f"{path} is not valid JSON: {error}") from None
+    if isinstance(config, dict) and is_published_langflow(config):
+        return {**config, "kind": "langflow"}
     if not isinstance(config, dict) or not isinstance(config.get("kind"), str):
         raise CheckpointError(f'{path} has no "kind": it is not the config of a diffinity model')
     if config.get("format_version", FORMAT_VERSION) != FORMAT_VERSION:

@@ -32,6 +32,7 @@ class DiffusionLM(Protocol):
     """
 
     eos_token_id: int | None = None
+    start_token_id: int | None = None  # stands before every text, where the model was trained so
     sampling_defaults: SamplingDefaults = SamplingDefaults()
 
     @property
@@ -64,8 +65,14 @@ class DiffusionLM(Protocol):
 
 
 def text_of(model: DiffusionLM, ids: list[int]) -> str:
-    """The text that token ids spell: what stands before the first end-of-sequence token."""
+    """The text that token ids spell: what stands before the first end token, without the start token."""
+    ids = without_start(model, ids)
     if model.eos_token_id is not None and model.eos_token_id in ids:
         ids = ids[: ids.index(model.eos_token_id)]
     text: str = model.tokenizer.decode(ids, skip_special_tokens=False)
     return text
+
+
+def without_start(model: DiffusionLM, ids: list[int]) -> list[int]:
+    """Token ids without the model's start token, if they begin with it."""
+    return ids[1:] if model.start_token_id is not None and ids[:1] == [model.start_token_id] else ids

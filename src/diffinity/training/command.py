@@ -217,8 +217,9 @@ def fit_markov_folder(
     console: Console,
 ) -> None:
     """Fit a Markov model and write its folder."""
+    from diffinity.models.hub import CONFIG
     from diffinity.models.markov import fit_markov
-    from diffinity.models.pretrained import CONFIG, read_tokenizer
+    from diffinity.models.pretrained import read_tokenizer
     from diffinity.training.corpus import documents as stream
 
     if (out / CONFIG).exists():

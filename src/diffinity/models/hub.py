@@ -1,0 +1,198 @@
+"""Models from the Hugging Face hub, through its cache and offline mode: downloads resume, and hashes are checked.
+
+The hub names a file by its hash: SHA-256 for large files, git's SHA-1 for small ones. Its cache keeps that name,
+so what was fetched can be checked at every load, also offline. `huggingface_hub` discards a transfer that was
+interrupted. Weights are therefore fetched by `transfer`, to a file that stays, and handed to the cache when they
+are complete and their hash is right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPResponse
+from pathlib import Path
+from typing import Any
+from urllib.request import Request
+
+from filelock import FileLock
+from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url
+from huggingface_hub.errors import EntryNotFoundError
+from huggingface_hub.file_download import HfFileMetadata
+from huggingface_hub.utils._headers import build_hf_headers
+from huggingface_hub.utils.tqdm import tqdm as progress_bar
+
+from diffinity.errors import CheckpointError, DiffinityError, DownloadError
+from diffinity.models.transfer import Offer, Opener, Progress, amount, held, open_url, transfer
+
+CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
+SHA256, GIT_SHA1 = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{40}")
+
+
+def fetch_model(
+    repo_id: str,
+    *,
+    revision: str | None = None,
+    cache_dir: str | Path | None = None,
+    force_download: bool = False,
+    local_files_only: bool = False,
+    token: str | bool | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """The folder of a hub model in the hub's cache; what is not there is fetched.
+
+    Fetched are config.json and model.safetensors, with tokenizer.json and README.md if the model has them, and
+    nothing else. `progress(name, done, total)` is told of the weights; without it there is a bar.
+    """
+    options: dict[str, Any] = {
+        "cache_dir": cache_dir,
+        "force_download": force_download,
+        "local_files_only": local_files_only,
+        "token": token,
+    }
+    with _told_plainly(repo_id):
+        folder = Path(hf_hub_download(repo_id, CONFIG, revision=revision, **options)).parent
+        commit = {**options, "revision": folder.name}  # all files of one commit
+        for name in (TOKENIZER, CARD):
+            _optional(repo_id, name, commit)
+        if force_download or not (folder / WEIGHTS).exists():
+            if not (local_files_only or constants.HF_HUB_OFFLINE):
+                _fetch_blob(repo_id, WEIGHTS, folder, token, force_download, progress)
+            hf_hub_download(repo_id, WEIGHTS, **{**commit, "force_download": False})
+    return folder
+
+
+def fetch_tokenizer(repo_id: str) -> Path:
+    """The tokenizer.json of a hub model, in the hub's cache."""
+    with _told_plainly(repo_id):
+        return Path(hf_hub_download(repo_id, TOKENIZER))
+
+
+def is_cached(repo_id: str) -> bool:
+    """Whether the weights of a hub model are on this machine.
+
+    >>> is_cached("nobody/nothing")
+    False
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(repo_id, WEIGHTS), str)
+
+
+def verify_cached(path: Path) -> None:
+    """Refuse a file of the hub's cache that is not what the hub described; files elsewhere are not looked at."""
+    blob = path.resolve()
+    expected = blob.name
+    if blob.parent.name != "blobs" or not (SHA256.fullmatch(expected) or GIT_SHA1.fullmatch(expected)):
+        return
+    found = _hash_like(expected, blob)
+    if found != expected:
+        raise CheckpointError(
+            f"{path} is not the file that the hub described (its hash is {found[:12]}…, expected "
+            f"{expected[:12]}…): it is truncated or changed; remove {blob} and load again, or use verify=False"
+        )
+
+
+def _hash_like(expected: str, path: Path) -> str:
+    """The hash of a file, of the kind that `expected` is."""
+    if SHA256.fullmatch(expected):
+        digest = hashlib.sha256()
+    else:
+        digest = hashlib.sha1(f"blob {held(path)}\0".encode(), usedforsecurity=False)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: digest).hexdigest()
+
+
+def _optional(repo_id: str, name: str, options: dict[str, Any]) -> None:
+    with suppress(EntryNotFoundError):  # the model has none, or we are offline and it was not fetched before
+        hf_hub_download(repo_id, name, **options)
+
+
+def _fetch_blob(
+    repo_id: str, name: str, folder: Path, token: str | bool | None, force: bool, progress: Progress | None
+) -> None:
+    """Put a file of the commit of `folder` among the cache's blobs, resuming what an earlier call began."""
+    url = hf_hub_url(repo_id, name, revision=folder.name)
+    try:
+        described = get_hf_file_metadata(url, token=token)
+    except Exception:  # the hub's own download, which comes next, says what is wrong
+        return
+    if described.size is None or described.etag is None or not SHA256.fullmatch(described.etag):
+        return  # not a large file, or a mirror that does not say: the hub's own download takes it
+    blob = folder.parents[1] / "blobs" / described.etag
+    blob.parent.mkdir(parents=True, exist_ok=True)
+    lock = folder.parents[2] / ".locks" / folder.parents[1].name / f"{blob.name}.lock"  # huggingface_hub's own
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(lock):
+        if force or not blob.exists():
+            _transfer(url, described, blob, token, progress)
+
+
+def _transfer(
+    url: str, described: HfFileMetadata, blob: Path, token: str | bool | None, progress: Progress | None
+) -> None:
+    part = blob.with_name(f"{blob.name}.diffinity.part")
+    size = described.size or 0
+    free, needed = shutil.disk_usage(blob.parent).free, size - held(part)
+    if free < needed:
+        raise DownloadError(
+            f"{WEIGHTS} needs {amount(needed)} more and {blob.parent} has {amount(free)} free: nothing was fetched"
+        )
+    offer = Offer(size, None)
+    if progress is None:
+        with _bar(WEIGHTS, size, held(part)) as progress:
+            transfer(url, part, offer, progress=progress, opener=_authorised(token))
+    else:
+        transfer(url, part, offer, progress=progress, opener=_authorised(token))
+    found = _hash_like(blob.name, part)
+    if found != blob.name:
+        part.unlink()
+        raise DownloadError(
+            f"{url}: what arrived has the SHA-256 {found}, but the hub says {blob.name}: it was removed; try again"
+        )
+    part.replace(blob)
+
+
+def _authorised(token: str | bool | None) -> Opener:
+    """Requests with the user's token, which is not sent on to where the hub redirects."""
+    headers = build_hf_headers(token=token)
+
+    def open_authorised(request: Request) -> HTTPResponse:
+        if "authorization" in headers:
+            request.add_unredirected_header("Authorization", headers["authorization"])
+        return open_url(request)
+
+    return open_authorised
+
+
+@contextmanager
+def _bar(name: str, total: int, begun: int) -> Iterator[Progress]:
+    """The hub's progress bar, on a terminal and unless HF_HUB_DISABLE_PROGRESS_BARS is set."""
+    options = {"desc": name, "total": total, "initial": begun, "unit": "B", "unit_scale": True, "disable": None}
+    with progress_bar(**options) as bar:  # type: ignore[no-untyped-call]
+
+        def show(_name: str, done: int, _total: int) -> None:
+            bar.update(done - bar.n)
+
+        yield show
+
+
+@contextmanager
+def _told_plainly(repo_id: str) -> Iterator[None]:
+    """What the hub's library raises, as one sentence."""
+    try:
+        yield
+    except DiffinityError:
+        raise
+    except Exception as error:  # also those of its HTTP client, which differ from version to version
+        raise CheckpointError(
+            f"{repo_id!r} is neither a folder here nor a model that the hub gave: {_reason(error)}"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
