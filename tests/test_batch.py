@@ -302,7 +302,7 @@ def test_the_requests_are_never_written_over(folder: Path, requests: Path) -> No
 
 
 def test_two_runs_do_not_write_one_file(folder: Path, requests: Path, tmp_path: Path) -> None:
-    pytest.importorskip("fcntl")
+    pytest.importorskip("fcntl", reason="only POSIX systems have fcntl")
     with (
         opened_results(tmp_path / "out.jsonl", "m"),
         pytest.raises(dy.InvalidArgument, match="another run is writing"),

@@ -11,8 +11,8 @@ import diffinity as dy
 from diffinity.batch import run_batch
 from diffinity.batch.cluster import ray_answers
 
-ray = pytest.importorskip("ray")
-pytest.importorskip("ray.data")
+ray = pytest.importorskip("ray", reason="pip install 'diffinity[ray]'")
+pytest.importorskip("ray.data", reason="pip install 'diffinity[ray]'")
 
 
 @pytest.mark.filterwarnings("default")  # Ray's own

@@ -44,7 +44,7 @@ def test_a_schema_is_always_valid(model: MarkovLM) -> None:
         "properties": {"name": {"type": "string", "maxLength": 5}, "size": {"type": "integer", "maximum": 99}},
         "required": ["name", "size"],
     }
-    jsonschema_rs = pytest.importorskip("jsonschema_rs")
+    jsonschema_rs = pytest.importorskip("jsonschema_rs", reason="pip install 'diffinity[dev]'")
     for one in dy.generate(model, dy.JsonSchema(schema), n=4, length=LENGTH, num_inference_steps=24):
         assert jsonschema_rs.is_valid(schema, json.loads(one.text))
 

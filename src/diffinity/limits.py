@@ -1,17 +1,29 @@
-"""What compiling a constraint may cost at most, each limit with its unit, its default and a way to raise it."""
+"""What compiling a constraint may cost at most, each limit with its unit, its default and a way to raise it.
+
+Whether a constraint compiles, and which error it gets, is a function of counted work, never of the machine: every
+loop that may run long reports its steps to the `Budget` of the compilation, and results from a cache are charged
+what they cost when they were made.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, wraps
+from typing import ParamSpec, TypeVar
 
 from diffinity.errors import ConstraintTooLarge
 
 MEBIBYTE = 1 << 20
+PYTHON_STEPS = 1000  # what one pass through a loop in Python counts: some five microseconds
+OPERATION_STEPS = 40_000  # what one operation on automata counts before it has done anything
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -20,8 +32,8 @@ class Limits:
 
     >>> Limits().dfa_states
     250000
-    >>> Limits(dfa_states=1_000_000).compile_seconds
-    3.0
+    >>> Limits(dfa_states=1_000_000).compile_steps
+    800000000
     """
 
     pattern_length: int = 100_000
@@ -42,9 +54,11 @@ class Limits:
     table_entries: int = 16_000_000
     """States times byte classes of any deterministic machine; 4 bytes each."""
 
-    compile_seconds: float = 3.0
-    """Seconds of processor time from the start of a compilation, so that a busy machine changes nothing; without
-    the just-in-time compilation of our own code."""
+    compile_steps: int = 800_000_000
+    """Steps of one compilation: states made, edges walked, pairs compared; some five nanoseconds each."""
+
+    compile_seconds: float = 120.0
+    """Seconds of processor time of one compilation: a last resort, far above what `compile_steps` allows."""
 
     memory_bytes: int = 512 * MEBIBYTE
     """Bytes foreseen for one step's arrays, checked before they are allocated."""
@@ -54,16 +68,20 @@ DEFAULT_LIMITS = Limits()
 
 
 @dataclass
-class _Clock:
+class Meter:
+    """What a compilation and its parts have spent so far."""
+
+    steps: int = 0
+    charged: set[Hashable] = field(default_factory=set)  # results from caches that are paid for
     start: float = field(default_factory=time.thread_time)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The limits of a running compilation and the clock that it shares with its parts."""
+    """The limits of a running compilation and the meter that it shares with its parts."""
 
     limits: Limits
-    clock: _Clock = field(default_factory=_Clock)
+    meter: Meter = field(default_factory=Meter)
 
     def check(self, limit: str, needed: float, doing: str) -> None:
         """Raise `ConstraintTooLarge` if `needed` is more than the limit of that name.
@@ -76,22 +94,39 @@ class Budget:
         if needed > allowed:
             raise ConstraintTooLarge(limit, allowed, needed, doing)
 
-    def check_time(self, doing: str) -> None:
-        """Raise `ConstraintTooLarge` if the compilation has taken longer than `compile_seconds`."""
-        elapsed = time.thread_time() - self.clock.start
+    def spend(self, steps: int, doing: str) -> None:
+        """Count work that was done; raise `ConstraintTooLarge` if the compilation has spent all that it may.
+
+        >>> Budget(Limits(compile_steps=10)).spend(11, "this pattern")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        diffinity.errors.ConstraintTooLarge: this pattern needs compile_steps of at least 11, ...
+        """
+        self.meter.steps += int(steps)
+        if self.meter.steps > self.limits.compile_steps:
+            raise ConstraintTooLarge("compile_steps", self.limits.compile_steps, self.meter.steps, doing)
+        elapsed = time.thread_time() - self.meter.start
         if elapsed > self.limits.compile_seconds:
             raise ConstraintTooLarge("compile_seconds", self.limits.compile_seconds, round(elapsed, 3), doing)
 
     @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Count the work inside as if nothing had been paid for before, and forget what it paid for."""
+        paid, self.meter.charged = self.meter.charged, set()
+        try:
+            yield
+        finally:
+            self.meter.charged = paid
+
+    @contextmanager
     def paused(self) -> Iterator[None]:
-        """Do not count the time inside: it is ours (compiling kernels), not the constraint's."""
+        """Do not count the work inside: it is ours (compiling kernels), not the constraint's."""
         began = time.thread_time()
         token = _budget.set(Budget(replace(DEFAULT_LIMITS, compile_seconds=math.inf)))
         try:
             yield
         finally:
             _budget.reset(token)
-            self.clock.start += time.thread_time() - began
+            self.meter.start += time.thread_time() - began
 
 
 _limits: ContextVar[Limits] = ContextVar("diffinity_limits", default=DEFAULT_LIMITS)
@@ -105,6 +140,15 @@ def current_limits() -> Limits:
     True
     """
     return _limits.get()
+
+
+def running_budget() -> Budget | None:
+    """The budget of the compilation that runs here, if one does.
+
+    >>> running_budget() is None
+    True
+    """
+    return _budget.get()
 
 
 @contextmanager
@@ -125,19 +169,61 @@ def use_limits(limits: Limits | None = None, **changes: float) -> Iterator[Limit
 
 @contextmanager
 def compiling(limits: Limits | None = None) -> Iterator[Budget]:
-    """Start a compilation, or join the one that is running: its parts share one clock.
+    """Start a compilation, or join the one that is running: its parts share one meter.
 
     >>> with compiling() as whole, compiling() as part:
-    ...     part.clock is whole.clock
+    ...     part.meter is whole.meter
     True
     """
     running = _budget.get()
     chosen = limits or _limits.get()
     if running is not None and limits is None:
         chosen = running.limits
-    budget = Budget(chosen) if running is None else Budget(chosen, running.clock)
+    budget = Budget(chosen) if running is None else Budget(chosen, running.meter)
     token = _budget.set(budget)
     try:
         yield budget
     finally:
         _budget.reset(token)
+
+
+def charged_cache(maxsize: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """`lru_cache` for parts of constraints: each compilation is charged once what a result cost when it was made.
+
+    Without that, whether a constraint compiles would depend on what was compiled before it.
+
+    >>> @charged_cache(maxsize=8)
+    ... def twice(x: int) -> int:
+    ...     with compiling() as budget:
+    ...         budget.spend(100, "doubling")
+    ...     return 2 * x
+    >>> for _ in range(2):
+    ...     with compiling() as budget:
+    ...         twice(3), twice(3), budget.meter.steps
+    (6, 6, 100)
+    (6, 6, 100)
+    """
+
+    def wrapped(function: Callable[P, R]) -> Callable[P, R]:
+        @lru_cache(maxsize=maxsize)
+        def made(_limits: Limits, *args: Hashable, **kwargs: Hashable) -> tuple[R, int]:
+            with compiling() as budget, budget.apart():
+                before = budget.meter.steps
+                result = function(*args, **kwargs)  # type: ignore[arg-type]
+                cost = budget.meter.steps - before
+                budget.meter.steps = before  # the caller charges it, whether it was found or made
+                return result, cost
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            with compiling() as budget:
+                result, cost = made(budget.limits, *args, **kwargs)  # type: ignore[arg-type]
+                key = (function, args, tuple(kwargs.items()))
+                if key not in budget.meter.charged:
+                    budget.meter.charged.add(key)
+                    budget.spend(cost, f"a part ({function.__name__})")
+                return result
+
+        return call
+
+    return wrapped

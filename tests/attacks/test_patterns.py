@@ -1,13 +1,12 @@
 """Hostile patterns, grammars and texts: each with the refusal that it gets, or a right automaton, in bounds.
 
-Every attack may take 5 seconds of processor time, and 1 GB of address space beyond what the process had.
+Every attack may take 1 GB of address space beyond what the process had. The limit that stops it is a function of
+counted work, so each has one; how long it takes is measured by `benchmarks/hostile.py`.
 """
 
 from __future__ import annotations
 
-import re
 import resource
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from diffinity.constraints.warm import kernels_ready
 from diffinity.errors import ConstraintSyntaxError, ConstraintTooLarge, InvalidArgument
 from diffinity.limits import Budget, Limits, use_limits
 
-SECONDS = 5.0
 BYTES = 1 << 30
 STATM = Path("/proc/self/statm")
 
@@ -30,43 +28,41 @@ def _compiled_kernels() -> None:
 
 @pytest.fixture(autouse=True)
 def _bounded() -> Iterator[None]:
-    """Processor time of each attack, and an address space that an attack would have to break."""
+    """An address space that an attack would have to break."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if STATM.exists():  # elsewhere than on Linux the time alone is bounded
+    if STATM.exists():  # Linux
         used = int(STATM.read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + BYTES, hard))
-    began = time.process_time()
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    assert time.process_time() - began < SECONDS
 
 
 TOO_LARGE = {
-    "exponential subset construction": ("(?s).*a.{16}", "dfa_states|memory_bytes|table_entries"),
-    "the same in ASCII": ("[ab]*a[ab]{40}", "dfa_states|memory_bytes|table_entries"),
-    "two of them": ("([ab]*a[ab]{20}){2}", "dfa_states|memory_bytes|table_entries|compile_seconds"),
+    "exponential subset construction": ("(?s).*a.{16}", "dfa_states"),
+    "the same in ASCII": ("[ab]*a[ab]{40}", "dfa_states"),
+    "two of them": ("([ab]*a[ab]{20}){2}", "dfa_states"),
     "nested counts": ("(((a{0,100}){0,100}){0,100})", "nfa_states"),
     "nested counts that do not join": ("((a{2,300}b){2,300}c){2,300}", "nfa_states"),
     "one huge count": ("a{2000000}", "nfa_states"),
     "a count of nine digits": ("a{999999999}", "nfa_states"),
     "an open count of nine digits": ("(ab){999999999,}", "nfa_states"),
-    "a million Unicode words": (r"\w{0,20000}", "table_entries|dfa_states|memory_bytes"),
-    "counted word in a counted phrase": (r"(\w{1,50} ){50}", "table_entries|dfa_states|memory_bytes"),
-    "optional chain of two letters": ("(a?b?){100000}", "memory_bytes|compile_seconds|nfa_states"),
+    "a million Unicode words": (r"\w{0,20000}", "dfa_states"),
+    "counted word in a counted phrase": (r"(\w{1,50} ){50}", "dfa_states"),
+    "optional chain of two letters": ("(a?b?){100000}", "nfa_states"),
     "nullable loops": (
         "((a*)*b*)*{300}".replace("*{", "{") + "((a?b?c?){300}){300}",
-        "nfa_states|compile_seconds",
+        "nfa_states",
     ),
     "anchors in a counted loop": (
         r"(\b\w\b\W){20000}",
-        "nfa_states|nfa_edges|dfa_states|table_entries|memory_bytes",
+        "nfa_states",
     ),
-    "many word edges": (r"(?:\bx|\By){100000}", "nfa_states|nfa_edges|memory_bytes|compile_seconds"),
-    "fifty thousand Unicode letters": (r"\w" * 49_000, "dfa_states|table_entries|memory_bytes|compile_seconds"),
-    "fifty thousand optional letters": ("a?" * 49_000, "compile_seconds|memory_bytes"),
-    "many optional groups": ("(?:ab?c)?" * 11_000, "compile_seconds|memory_bytes"),
+    "many word edges": (r"(?:\bx|\By){100000}", "nfa_states"),
+    "fifty thousand Unicode letters": (r"\w" * 49_000, "dfa_states"),
+    "fifty thousand optional letters": ("a?" * 49_000, "compile_steps"),
+    "many optional groups": ("(?:ab?c)?" * 11_000, "compile_steps"),
     "deep parentheses": ("(" * 5000 + "a" + ")" * 5000, "nesting_depth"),
     "deep loops": ("(?:" * 400 + "a" + ")*" * 400, "nesting_depth"),
     "deep lookaheads": ("(?=" * 3000 + "a" + ")" * 3000, "nesting_depth"),
@@ -74,25 +70,25 @@ TOO_LARGE = {
     "a megabyte of alternatives": ("|".join(f"x{i}" for i in range(120_000)), "pattern_length"),
     "all sets different, all overlapping": (
         "|".join(f"[^{chr(300 + i)}]{{{i % 7},40}}" for i in range(1500)),
-        "nfa_states|nfa_edges|compile_seconds|dfa_states|table_entries|memory_bytes",
+        "nfa_edges",
     ),
     "coprime loops": (
         "|".join(f"(a{{{p}}})*" for p in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)),
-        "dfa_states|memory_bytes",
+        "dfa_states",
     ),
     "classic catastrophe, counted": (
         "(.*)(.*)(.*)(.*)[0-9]{3}(.*a.{30})",
-        "dfa_states|memory_bytes|compile_seconds",
+        "dfa_states",
     ),
 }
 
 
 @pytest.mark.parametrize("name", TOO_LARGE)
 def test_a_pattern_that_would_cost_too_much_is_refused_with_the_limit(name: str) -> None:
-    pattern, limits = TOO_LARGE[name]
+    pattern, limit = TOO_LARGE[name]
     with pytest.raises(ConstraintTooLarge, match=r"use_limits\(") as refused:
         Regex(pattern).dfa()
-    assert re.fullmatch(limits, refused.value.limit)
+    assert refused.value.limit == limit
     assert refused.value.needed > refused.value.allowed
 
 
@@ -170,12 +166,11 @@ def test_other_constraints_keep_to_the_same_limits(name: str) -> None:
         OTHERS[name]()
 
 
-def test_three_hundred_thousand_choices_are_refused_or_right() -> None:
+def test_three_hundred_thousand_choices_compile() -> None:
     options = [f"{i:06}{i % 7}" for i in range(300_000)]
-    try:
-        assert Choice(options).accepts("2999994") == ("2999994" in {*options})
-    except ConstraintTooLarge as refused:
-        assert refused.limit in ("memory_bytes", "table_entries", "compile_seconds")  # noqa: PT017
+    choice = Choice(options)
+    assert choice.accepts(options[-1])
+    assert not choice.accepts("2999991")
 
 
 def test_invalid_utf8_and_surrogates_are_never_accepted() -> None:

@@ -27,8 +27,8 @@ from diffinity.models.tokenization import train_bpe
 from diffinity.models.transformer import AutoregressiveLM, Transformer, TransformerConfig
 from tests.baselines.small_models import END, TOKENS, KnownCausal, few_tokens, strings
 
-pytest.importorskip("llguidance")
-pytest.importorskip("outlines_core")
+pytest.importorskip("llguidance", reason="pip install 'diffinity[bench]'")
+pytest.importorskip("outlines_core", reason="pip install 'diffinity[bench]'")
 
 PATTERNS = ["(?:ab)*c", "a{2,4}|b", "[abc]{3}", "é?a+b?", "(?:a|bc){1,3}", "(?i)A{,2}[^a]", "ab?c|é+"]
 ENGINES: tuple[EngineName, ...] = ("llguidance", "outlines-core", "diffinity")
@@ -283,7 +283,7 @@ def test_the_cache_changes_no_logits() -> None:
 
 
 def test_a_hugging_face_model_by_name(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="pip install 'diffinity[bench]'")
     own = companion()
     size = own.tokenizer.get_vocab_size()
     config = transformers.GPT2Config(

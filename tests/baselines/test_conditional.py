@@ -131,7 +131,7 @@ def test_sequences_of_the_companion_can_be_selected() -> None:
 
 
 def test_sequences_of_a_hugging_face_model_can_be_selected(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="pip install 'diffinity[bench]'")
     from diffinity.baselines.hugging_face import HuggingFaceContinuations
 
     torch.manual_seed(0)

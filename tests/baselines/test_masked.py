@@ -216,7 +216,7 @@ def test_the_most_confident_positions_are_unmasked_first() -> None:
 
 
 def test_a_hugging_face_model_by_name(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="pip install 'diffinity[bench]'")
     tokenizer = train_bpe(["the old river"], 300)
     tokenizer.add_special_tokens(["[MASK]"])
     size = tokenizer.get_vocab_size()

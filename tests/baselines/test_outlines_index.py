@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-outlines_core = pytest.importorskip("outlines_core")
+outlines_core = pytest.importorskip("outlines_core", reason="pip install 'diffinity[bench]'")
 
 from diffinity.baselines.outlines_index import NoIndex, build_index  # noqa: E402
 

@@ -344,8 +344,8 @@ def test_the_real_schemas_are_read() -> None:
 
 
 def test_the_hub_is_read_by_subset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow", reason="pip install 'diffinity[bench]'")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pip install 'diffinity[bench]'")
     for subset in SUBSETS:
         (tmp_path / subset).mkdir()
         table = pyarrow.table({"json_schema": ['{"const": 5}'], "unique_id": [f"{subset}_1"]})
@@ -364,7 +364,7 @@ def test_the_hub_is_read_by_subset(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_hub_that_does_not_answer_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyarrow.parquet")
+    pytest.importorskip("pyarrow.parquet", reason="pip install 'diffinity[bench]'")
 
     def snapshot(*_: object, **__: object) -> str:
         raise ConnectionError("no route to host")

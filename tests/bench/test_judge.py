@@ -78,7 +78,7 @@ def ok(content: Any) -> tuple[int, Any, dict[str, str]]:
 
 def judge(server: Server, cache: Path | None = None, **changes: Any) -> tuple[Judge, list[float]]:
     waits: list[float] = []
-    settings: dict[str, Any] = {"key_variable": KEY, "timeout": 5.0, "attempts": 3} | changes
+    settings: dict[str, Any] = {"key_variable": KEY, "timeout": 120.0, "attempts": 3} | changes
     return Judge(Endpoint(server.url, "the-model", **settings), cache, parallel=1, sleep=waits.append), waits
 
 

@@ -272,7 +272,7 @@ def test_two_systems_of_one_run_are_compared_on_the_cases_of_both(tmp_path: Path
 
 
 def test_every_suite_of_cases_has_a_section(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="pip install 'diffinity[train]'")
     for experiment in EXPERIMENTS.values():
         names = experiment.names(["auto", "unconstrained"], quick=False)
         samples = [
@@ -335,7 +335,7 @@ def test_a_study_goes_on_where_it_was_stopped(tmp_path: Path, cut: int) -> None:
 
 
 def test_a_fidelity_run_has_tables_and_plots(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="pip install 'diffinity[train]'")
     about = {"constraint": "x", "p_language": 0.1, "n": 10, "tv_floor": 0.01, "seconds": 1.0}
     with RunFolder.open(tmp_path / "run", "fidelity", {"seed": 0}) as folder:
         for scale, tv in ((1.0, 0.2), (2.5, 0.4)):

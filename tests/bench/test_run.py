@@ -82,7 +82,7 @@ def test_two_processes_interrupted_and_resumed_write_the_same_file_as_one(tmp_pa
 
 
 def test_ray_writes_the_same_file(tmp_path: Path) -> None:
-    ray = pytest.importorskip("ray")
+    ray = pytest.importorskip("ray", reason="pip install 'diffinity[ray]'")
     run(tmp_path / "one", jobs("digits", "no-letters"))
     try:
         run(tmp_path / "ray", jobs("digits", "no-letters"), workers=1, ray=True)
@@ -269,7 +269,7 @@ def companions(tmp_path_factory: pytest.TempPathFactory) -> Models:
 @pytest.mark.parametrize("name", [entry.name for entry in ENTRIES if entry.role != "diffusion"])
 def test_systems_of_the_companions_write_what_they_are_asked_for(name: str, companions: Models) -> None:
     if name in ("llguidance", "outlines-core"):
-        pytest.importorskip(name.replace("-", "_"))
+        pytest.importorskip(name.replace("-", "_"), reason="pip install 'diffinity[bench]'")
     texts = build(name, companions).generate(dy.Regex("[ab]{2}"), 3, 4, seed=1)
     assert len(texts) == 3
     if not name.endswith("unconstrained"):

@@ -81,7 +81,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_two_writers_at_once_are_refused(tmp_path: Path) -> None:
-    pytest.importorskip("fcntl")
+    pytest.importorskip("fcntl", reason="only POSIX systems have fcntl")
     with (
         RunFolder.open(tmp_path / "run", "tiny", {}),
         pytest.raises(RunError, match="another process is writing"),

@@ -24,7 +24,7 @@ SUITE = SHARED / "data" / "json-schema-test-suite"
 RATCHET = Path(__file__).with_name("json_schema_suite.json")
 RANK = {"p": 0, "f": 1, "r": 2, "!": 3}
 
-needs_suite = pytest.mark.skipif(not SUITE.is_dir(), reason="the shared data is not here")
+needs_suite = pytest.mark.skipif(not SUITE.is_dir(), reason="the shared data is not here (set DIFFINITY_SHARED)")
 
 
 def constraint(schema: Any) -> JsonSchema | None:

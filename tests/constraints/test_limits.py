@@ -1,20 +1,22 @@
-"""The limits: each is checked, named and can be raised; a compilation has one clock."""
+"""The limits: each is checked, named and can be raised; a compilation counts its work, whatever the clock says."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import fields
 
 import pytest
 
-from diffinity.constraints import ByteDFA, Regex
+from diffinity.constraints import ByteDFA, Constraint, Regex
+from diffinity.constraints.schema import JsonSchema
 from diffinity.errors import ConstraintTooLarge
-from diffinity.limits import DEFAULT_LIMITS, Budget, Limits, compiling, current_limits, use_limits
+from diffinity.limits import DEFAULT_LIMITS, Limits, compiling, current_limits, use_limits
 
 
 @pytest.mark.parametrize(
-    ("limits", "pattern"),
+    ("chosen", "pattern"),
     [
         (Limits(nfa_states=100), "a{200}"),
         (Limits(nfa_edges=100), "[a-c]{200}|b|c"),
@@ -22,13 +24,13 @@ from diffinity.limits import DEFAULT_LIMITS, Budget, Limits, compiling, current_
         (Limits(dfa_states=100), "é{60}"),
         (Limits(table_entries=1000), "(abcdefgh){300}"),
         (Limits(memory_bytes=100_000), "a{5000}"),
-        (Limits(compile_seconds=0.0), "a{100}"),
+        (Limits(compile_steps=10_000), "a{100}"),
     ],
 )
-def test_each_limit_stops_what_passes_it_and_is_named(limits: Limits, pattern: str) -> None:
-    changed = [f.name for f in fields(Limits) if getattr(limits, f.name) != getattr(DEFAULT_LIMITS, f.name)]
+def test_each_limit_stops_what_passes_it_and_is_named(chosen: Limits, pattern: str) -> None:
+    changed = [f.name for f in fields(Limits) if getattr(chosen, f.name) != getattr(DEFAULT_LIMITS, f.name)]
     with pytest.raises(ConstraintTooLarge) as refused:
-        Regex(pattern).dfa(limits)
+        Regex(pattern).dfa(chosen)
     assert [refused.value.limit] == changed
     assert f"use_limits({changed[0]}=...)" in str(refused.value)
 
@@ -55,21 +57,74 @@ def test_limits_of_one_thread_are_not_those_of_another() -> None:
     assert seen == [DEFAULT_LIMITS]
 
 
-def test_operations_inside_one_compilation_share_its_clock() -> None:
-    with compiling(Limits(compile_seconds=0.05)) as budget:
-        busy_until = time.thread_time() + 0.06
-        while time.thread_time() < busy_until:
-            pass
-        with pytest.raises(ConstraintTooLarge, match="compile_seconds"):
+def test_operations_inside_one_compilation_share_its_meter() -> None:
+    with compiling() as alone:
+        ByteDFA.literal(b"a")
+    with compiling(Limits(compile_steps=2 * alone.meter.steps)):
+        ByteDFA.literal(b"a")
+        ByteDFA.literal(b"a")
+        with pytest.raises(ConstraintTooLarge, match="compile_steps"):
             ByteDFA.literal(b"a")
-        budget.clock.start = time.thread_time()
-        assert ByteDFA.literal(b"a").accepts(b"a")
 
 
-def test_paused_time_is_not_counted() -> None:
-    budget = Budget(Limits(compile_seconds=0.05))
-    with budget.paused():
-        busy_until = time.thread_time() + 0.06
-        while time.thread_time() < busy_until:
-            pass
-    budget.check_time("nothing")
+def test_paused_work_is_not_counted() -> None:
+    with compiling() as budget:
+        before = budget.meter.steps
+        with budget.paused():
+            ByteDFA.literal(b"abc")
+        assert budget.meter.steps == before
+
+
+def steps_of(make: Callable[[], Constraint]) -> int:
+    with compiling() as budget:
+        make().dfa()
+    return budget.meter.steps
+
+
+PARTS: dict[str, Callable[[], Constraint]] = {
+    "a regular expression": lambda: Regex(r"(?i)[a-zé]{3,9}\d+"),
+    "a schema": lambda: JsonSchema({"properties": {"a": {"pattern": "^x+$", "maxLength": 9}, "b": {}}}),
+    "a sum of constraints": lambda: Regex("[ab]{3}") & ~JsonSchema({"multipleOf": 7}),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_what_was_compiled_before_changes_no_count(name: str) -> None:
+    first = steps_of(PARTS[name])
+    for other in PARTS.values():
+        steps_of(other)
+    assert steps_of(PARTS[name]) == first
+
+
+def test_a_part_that_is_compiled_already_is_charged_in_another() -> None:
+    fresh, known = Regex("[ab]{50}[bc]{50}"), Regex("[ab]{50}[bc]{50}")
+    known.dfa()
+    assert steps_of(lambda: known | "x") == steps_of(lambda: fresh | "x")
+
+
+class Clock:
+    """Processor time that passes by the call."""
+
+    def __init__(self, tick: float) -> None:
+        self.now, self.tick = 0.0, tick
+
+    def __call__(self) -> float:
+        self.now += self.tick
+        return self.now
+
+
+@pytest.mark.parametrize("pattern", ["a?" * 9000, "[ab]*a[ab]{30}", "(?s).*a.{16}"])
+def test_a_refusal_is_the_same_on_slow_and_fast_machines(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = set()
+    for tick in (0.0, 1e-6, 1e-2):
+        monkeypatch.setattr(time, "thread_time", Clock(tick))
+        with use_limits(compile_steps=20_000_000), pytest.raises(ConstraintTooLarge) as refused:
+            Regex(pattern).dfa()
+        refusals.add(str(refused.value))
+    assert len(refusals) == 1
+
+
+def test_the_clock_is_a_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "thread_time", Clock(DEFAULT_LIMITS.compile_seconds))
+    with pytest.raises(ConstraintTooLarge, match="compile_seconds"):
+        Regex("a{100}").dfa()

@@ -16,11 +16,6 @@ import pytest
 from diffinity.constraints import Choice, Or, Regex, Text, constraint
 from diffinity.errors import InvalidArgument
 
-schema = pytest.mark.skipif(
-    __import__("importlib.util").util.find_spec("diffinity.constraints.schema") is None,
-    reason="no JSON Schema yet",
-)
-
 
 class Colour(enum.Enum):
     RED = "red"

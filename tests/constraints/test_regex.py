@@ -244,7 +244,7 @@ def test_a_pattern_that_warns_in_a_later_python_compiles_quietly() -> None:
 
 def outlines_accepts(pattern: str, texts: list[str]) -> list[bool]:
     """outlines-core over single bytes; the NUL behind the pattern makes its match the longest one."""
-    core = pytest.importorskip("outlines_core")
+    core = pytest.importorskip("outlines_core", reason="pip install 'diffinity[bench]'")
     index = core.Index(f"(?:{pattern})\\x00", core.Vocabulary(256, {bytes([b]): [b] for b in range(256)}))
     moves = index.get_transitions()
 

@@ -13,7 +13,7 @@ from diffinity.constraints.nfa import NfaBuilder
 from diffinity.constraints.regex import compile_regex
 from diffinity.constraints.regex_syntax import check_syntax, embeddable, has_anchors, parse
 from diffinity.errors import InvalidArgument, UnsupportedConstraint
-from diffinity.limits import Limits, compiling
+from diffinity.limits import Limits, compiling, running_budget
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,17 @@ class Constraint(ABC):
         >>> Text("ab").dfa().n_states
         3
         """
-        known: ByteDFA | None = self.__dict__.get("_compiled")
-        if known is None:
-            with compiling(limits):
-                known = self._build()
+        known: tuple[ByteDFA, int] | None = self.__dict__.get("_compiled")
+        if known is not None:
+            if (running := running_budget()) is not None:  # part of another: charged as if it were compiled there
+                running.spend(known[1], "this constraint")
+            return known[0]
+        with compiling(limits) as budget, budget.apart():
+            before = budget.meter.steps
+            machine = self._build()
             # Not a field: a cache has no part in equality and may be filled on a frozen value.
-            self.__dict__["_compiled"] = known
-        return known
+            self.__dict__["_compiled"] = machine, budget.meter.steps - before
+        return machine
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_compiled"}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from diffinity.constraints import kernels
 from diffinity.constraints.kernels import I32, I64, Bools
-from diffinity.constraints.minimise import CHUNK, Machine
+from diffinity.constraints.minimise import CHUNK, Machine, settle
 from diffinity.constraints.warm import kernels_ready
 from diffinity.limits import Budget
 
@@ -41,6 +41,7 @@ def determinise(nfa: Nfa, start: int, accepting: Bools, n_labels: int, budget: B
     budget.check("nfa_edges", m + nfa.eps_source.shape[0], DOING)
     budget.check("memory_bytes", 32 * n + 28 * m + 16 * nfa.eps_source.shape[0], DOING)
     kernels_ready(budget)
+    budget.spend(20 * (n + m + nfa.eps_source.shape[0]), DOING)
     nfa, alive = _drop_dead_ends(nfa, accepting)
     edge_first, order = kernels.group_by(nfa.source, n)
     edge_class, edge_to = nfa.label[order], nfa.target[order]
@@ -51,18 +52,18 @@ def determinise(nfa: Nfa, start: int, accepting: Bools, n_labels: int, budget: B
     mark, memo = np.zeros(n, np.int32), np.full(n, -1, np.int32)
     stack, found = np.empty(n, np.int32), np.empty(n, np.int32)
     sorted_to = np.empty(edge_to.shape[0], np.int32)
-    ctl = np.zeros(4, np.int64)
+    ctl = np.array([0, 0, 0, 0, CHUNK], np.int64)
     kernels.first_subset(
         start, eps_first, eps_to, important, accepting, mark, stack, found, *room.interning(), ctl
     )
     while True:
         why = kernels.subsets(
             edge_first, edge_class, edge_to, eps_first, eps_to, important, accepting,
-            mark, stack, found, sorted_to, memo, *room.interning(), room.table, ctl, CHUNK,
+            mark, stack, found, sorted_to, memo, *room.interning(), room.table, ctl,
         )  # fmt: skip
+        settle(ctl, budget, DOING)
         if why == kernels.DONE:
             break
-        budget.check_time(DOING)
         if why == kernels.GROW_STATES:
             room.grow_states(int(ctl[0]))
         elif why == kernels.GROW_POOL:

@@ -6,7 +6,7 @@ import hashlib
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from diffinity.constraints.nfa import NfaBuilder, machine_to_dfa
 from diffinity.constraints.product import Operation, product
 from diffinity.constraints.trie import trie_edges
 from diffinity.errors import InvalidArgument
-from diffinity.limits import compiling
+from diffinity.limits import charged_cache, compiling
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -363,7 +363,7 @@ class ByteDFA:
         return picture.to_svg(self, max_states)
 
 
-@lru_cache(maxsize=1)
+@charged_cache(maxsize=1)
 def _utf8() -> ByteDFA:
     nfa = NfaBuilder()
     start = nfa.state()

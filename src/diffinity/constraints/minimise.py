@@ -10,9 +10,10 @@ import numpy as np
 from diffinity.constraints import kernels
 from diffinity.constraints.kernels import I32, I64, Bools
 from diffinity.constraints.warm import kernels_ready
-from diffinity.limits import Budget
+from diffinity.limits import OPERATION_STEPS, Budget
 
-CHUNK = 4_000_000  # kernel steps between two looks at the clock: about 20 ms
+CHUNK = 4_000_000  # kernel steps between two reports to the budget: about 20 ms
+DOING = "minimising the automaton"
 
 
 class Edges(NamedTuple):
@@ -52,9 +53,9 @@ def minimise(edges: Edges, accepting: Bools, start: int, n_labels: int, budget: 
     """
     n, m = accepting.shape[0], edges.tail.shape[0]
     # Six int32 arrays per transition here, four per state, and the sorted copies.
-    budget.check("memory_bytes", 44 * m + 48 * n, "minimising the automaton")
-    budget.check_time("minimising the automaton")
+    budget.check("memory_bytes", 44 * m + 48 * n, DOING)
     kernels_ready(budget)
+    budget.spend(OPERATION_STEPS + 30 * (m + n), DOING)
     useful = _useful(edges, accepting, start)
     if not useful[start]:
         return Machine(np.full((1, n_labels), -1, np.int32), np.zeros(1, np.bool_))
@@ -103,12 +104,20 @@ def _blocks(edges: Edges, accepting: Bools, n_labels: int, budget: Budget) -> I3
     n_blocks = 2 if 0 < final < n else 1
     in_first, in_order = kernels.group_by(edges.head, n)
     # Blocks start at 1: splitting by all but one of the first blocks is enough.
-    ctl = np.array([n_blocks, len({*by_label.tolist()}) - 1, 1, 0], np.int64)
+    ctl = np.array([n_blocks, len({*by_label.tolist()}) - 1, 1, 0, CHUNK], np.int64)
     if m == 0:
         return np.zeros(n, np.int32)
-    while kernels.refine(edges.tail, in_first, in_order, block, cord, ctl, CHUNK) == kernels.TICK:
-        budget.check_time("minimising the automaton")
+    while kernels.refine(edges.tail, in_first, in_order, block, cord, ctl) == kernels.TICK:
+        settle(ctl, budget, DOING)
+    settle(ctl, budget, DOING)
     return block[2]
+
+
+def settle(ctl: I64, budget: Budget, doing: str) -> None:
+    """Charge the steps that a kernel took off the last entry of `ctl`, and fill it up again."""
+    steps = CHUNK - int(ctl[-1])
+    ctl[-1] = CHUNK
+    budget.spend(steps, doing)
 
 
 def _partition(element: I32, bounds: list[int]) -> tuple[I32, I32, I32, I32, I32, I32, I32]:

@@ -14,7 +14,7 @@ from diffinity.constraints.kernels import I32
 from diffinity.constraints.minimise import edges_of, join_classes, minimise, renumber
 from diffinity.constraints.warm import kernels_ready
 from diffinity.errors import InvalidArgument
-from diffinity.limits import Budget, Limits, compiling
+from diffinity.limits import OPERATION_STEPS, PYTHON_STEPS, Budget, Limits, compiling
 
 if TYPE_CHECKING:
     from diffinity.constraints.dfa import ByteDFA
@@ -57,7 +57,7 @@ class NfaBuilder:
         if count > 1000 or self._n_states % 1024 < count:
             with compiling(self._limits) as budget:
                 budget.check("nfa_states", self._n_states, "composing the automaton")
-                budget.check_time("composing the automaton")
+                budget.spend(8 * count if count > 1000 else 1024 * 8, "composing the automaton")
         return first
 
     def edge(self, source: int, low: int, high: int, target: int) -> None:
@@ -115,6 +115,9 @@ class NfaBuilder:
     def _build(self, start: int, accepting: Iterable[int], budget: Budget) -> ByteDFA:
         budget.check("nfa_states", self._n_states, "composing the automaton")
         kernels_ready(budget)
+        calls = len(self._edge_arrays) + len(self._epsilon_arrays)
+        rows = len(self._edges) + len(self._epsilons)
+        budget.spend(OPERATION_STEPS + PYTHON_STEPS * (2 * calls + rows // 5), "composing the automaton")
         source, low, high, target = _joined(self._edge_arrays, self._edges, 4)
         eps_source, eps_target = _joined(self._epsilon_arrays, self._epsilons, 2)
         byte_class = _byte_classes(source, low, high, target)

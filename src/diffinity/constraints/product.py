@@ -8,7 +8,7 @@ import numpy as np
 
 from diffinity.constraints import kernels
 from diffinity.constraints.kernels import I32
-from diffinity.constraints.minimise import CHUNK, Machine
+from diffinity.constraints.minimise import CHUNK, Machine, settle
 from diffinity.constraints.warm import kernels_ready
 from diffinity.limits import Budget
 
@@ -37,18 +37,18 @@ def product(
     slots = np.full(1 << (2 * size).bit_length(), -1, np.int32)
     width = right.table.shape[0] + 1
     pair[0] = width + 1
-    ctl = np.array([1, 0], np.int64)
+    ctl = np.array([1, 0, CHUNK], np.int64)
     kernels.refill_pairs(pair, 1, slots)
     needs_left, needs_right = operation in ("and", "minus"), operation == "and"
     left_table, right_table = left.table.copy(), right.table.copy()
     while True:
         why = kernels.pairs(
             left_table, right_table, left_class, right_class, needs_left, needs_right,
-            pair, slots, table, ctl, CHUNK,
+            pair, slots, table, ctl,
         )  # fmt: skip
+        settle(ctl, budget, DOING)
         if why == kernels.DONE:
             break
-        budget.check_time(DOING)
         if why == kernels.GROW_STATES:
             known = int(ctl[0])
             budget.check("dfa_states", known, DOING)

@@ -28,7 +28,7 @@ from diffinity.constraints.regex_syntax import (
     word_codes,
 )
 from diffinity.constraints.utf8 import to_bytes
-from diffinity.limits import Budget, Limits, compiling
+from diffinity.limits import OPERATION_STEPS, PYTHON_STEPS, Budget, Limits, compiling
 
 DOING = "this pattern"
 MANY = 256  # character classes beyond which most of a table over them would be empty
@@ -50,7 +50,9 @@ def compile_regex(pattern: str, flags: int = 0, limits: Limits | None = None) ->
 def compile_tree(tree: Node, budget: Budget) -> ByteDFA:
     """The automaton of a parsed pattern."""
     tree = _without_outer_anchors(_simplified(tree), True, True)
-    budget.check("nfa_states", _size(tree), DOING)
+    size = _size(tree)
+    budget.check("nfa_states", size, DOING)
+    budget.spend(OPERATION_STEPS + 100 * size, DOING)
     machine = _Machine(budget)
     start, end = machine.states(2), 1
     machine.add(tree, start, end)
@@ -103,7 +105,7 @@ def _through_bytes(nfa: Nfa, start: int, accepting: Bools, alphabet: Alphabet, b
         if key not in sets:
             of_set = np.where(np.isin(alphabet.label, between), 0, -1).astype(np.int32)
             sets[key] = to_bytes(ONE_CHARACTER, Alphabet(alphabet.starts, of_set, 1), budget)
-            budget.check_time(DOING)
+            budget.spend(20 * PYTHON_STEPS, DOING)
         builder.embed(sets[key], int(source[low]), int(target[low]))
     return builder.build(start, np.flatnonzero(accepting).tolist())
 
@@ -225,7 +227,7 @@ class _Machine:
         self._eps_arrays.append(np.stack([exits[:-1], shift.ravel()[1:]]))
         ends = exits[-1:] if last is not None else exits[max(low - 1, 0) :]
         self._eps_arrays.append(np.stack([ends, np.full_like(ends, exit if last is None else last)]))
-        self._budget.check_time(DOING)
+        self._budget.spend(20 * PYTHON_STEPS + 8 * count * n, DOING)
 
     def columns(self) -> tuple[I32, I32, I32]:
         """All edges (3, edges), empty moves (2, moves) and anchors (3, anchors)."""

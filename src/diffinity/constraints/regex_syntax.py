@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from diffinity.constraints.codepoints import LAST, CodeSet, code_set, complement
 from diffinity.errors import ConstraintError, ConstraintSyntaxError, ConstraintTooLarge
-from diffinity.limits import compiling
+from diffinity.limits import PYTHON_STEPS, charged_cache, compiling
 
 TYPE_FLAGS: Final = re.ASCII | re.LOCALE | re.UNICODE
 
@@ -136,8 +136,10 @@ def check_syntax(pattern: str, flags: int = 0) -> None:
     parse(pattern, flags)
 
 
-@lru_cache(maxsize=64)
+@charged_cache(maxsize=64)
 def _parse(pattern: str, flags: int) -> Node:
+    with compiling() as budget:
+        budget.spend(PYTHON_STEPS * len(pattern), "reading this pattern")
     try:
         tree = _quietly_parsed(pattern, flags)
         return _convert(tree, tree.state.flags, pattern)
@@ -303,11 +305,11 @@ def _set(items: tuple[Any, ...], ascii_only: bool) -> CodeSet:
     return complement(codes) if negate else codes
 
 
-@lru_cache(maxsize=4096)
+@charged_cache(maxsize=4096)
 def _set_without_case(items: tuple[Any, ...], flags: int) -> CodeSet:
     """A set under IGNORECASE: `re` itself is asked about the letters that have case, which are few."""
     with compiling() as budget:
-        budget.check_time("this pattern")
+        budget.spend(400 * PYTHON_STEPS, "this pattern")
     with_case = _letters_with_case()
     asked = {with_case[at] for first, last in _found(items, flags, with_case) for at in range(first, last + 1)}
     others = _without(_set(items, bool(flags & re.ASCII)), with_case)

@@ -22,6 +22,7 @@ def trie_edges(words: list[bytes], budget: Budget) -> tuple[Edges, Bools, I32]:
     data = np.frombuffer(b"".join(words), np.uint8)
     # Three int32 per byte here, and what minimising takes again.
     budget.check("memory_bytes", 80 * data.shape[0], "a list of strings")
+    budget.spend(100 * len(words) + 8 * data.shape[0], "a list of strings")
     bounds = np.cumsum([0, *(len(w) for w in words)], dtype=np.int64)
     used = np.zeros(256, np.bool_)
     used[data] = True

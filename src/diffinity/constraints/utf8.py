@@ -15,7 +15,7 @@ from diffinity.constraints import kernels
 from diffinity.constraints.codepoints import LAST, Alphabet
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.kernels import DONE, GROW_EDGES, GROW_STATES, I32, I64, TICK, Bools
-from diffinity.constraints.minimise import CHUNK, Machine, join_classes, renumber
+from diffinity.constraints.minimise import CHUNK, Machine, join_classes, renumber, settle
 from diffinity.constraints.warm import kernels_ready
 from diffinity.limits import Budget
 
@@ -149,14 +149,14 @@ def to_bytes(machine: Machine, alphabet: Alphabet, budget: Budget) -> ByteDFA:
     n, n_nodes = machine.table.shape[0], tree.level.shape[0]
     room = _Room(n, budget)
     local = np.full(n_nodes, NONE, np.int32)
-    ctl = np.array([n, 0, 0, 0], np.int64)
+    ctl = np.array([n, 0, 0, 0, CHUNK], np.int64)
     table = machine.table.copy()
     arrays = (*tree[:10], tree.continuation)
     while True:
-        why = kernels.expand(table, arrays, local, room.uniform, room.keys, room.states, room.edges, ctl, CHUNK)
+        why = kernels.expand(table, arrays, local, room.uniform, room.keys, room.states, room.edges, ctl)
+        settle(ctl, budget, DOING)
         if why == DONE:
             break
-        budget.check_time(DOING)
         if why != TICK:
             room.grow(why, ctl)
     n_states, n_edges = int(ctl[0]), int(ctl[2])

@@ -14,7 +14,7 @@ from diffinity.constraints.schema import JsonSchema
 from diffinity.constraints.schema.spelling import spell
 from diffinity.errors import ConstraintError
 
-jsonschema_rs = pytest.importorskip("jsonschema_rs")
+jsonschema_rs = pytest.importorskip("jsonschema_rs", reason="pip install 'diffinity[dev]'")
 
 NAMES = ("a", "b", "cc")
 CALM = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)

@@ -16,7 +16,7 @@ from diffinity.constraints.schema.numbers import Bound, NumberFacets, exact, num
 from diffinity.constraints.schema.spelling import spell, spell_number
 from diffinity.constraints.schema.strings import StringFacets, strings
 
-jsonschema_rs = pytest.importorskip("jsonschema_rs")
+jsonschema_rs = pytest.importorskip("jsonschema_rs", reason="pip install 'diffinity[dev]'")
 
 CALM = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 FORMATS = (

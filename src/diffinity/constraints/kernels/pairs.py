@@ -21,22 +21,21 @@ def pairs(
     slots: I32,
     table: I32,
     ctl: I64,
-    work: int,
 ) -> int:
     """Breadth-first product of two tables; a pair is (l+1)·(R+1)+(r+1), 0 for "no state" on a side.
 
-    ctl = [pairs known, pairs expanded]. A pair that has lost a needed side is dead and not kept.
+    ctl = [pairs known, pairs expanded, steps left]. A pair that has lost a needed side is dead and not kept.
     """
     width = right.shape[0] + 1
     n_classes = table.shape[1]
     mask = np.uint64(slots.shape[0] - 1)
     while ctl[1] < ctl[0]:
-        if work < 0:
+        if ctl[-1] < 0:
             return TICK
         if ctl[0] + n_classes > pair.shape[0]:
             return GROW_STATES
         s = ctl[1]
-        work -= n_classes + 4
+        ctl[-1] -= n_classes + 4
         l = pair[s] // width - 1  # noqa: E741 (left and right)
         r = pair[s] % width - 1
         for c in range(n_classes):

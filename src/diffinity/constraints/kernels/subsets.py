@@ -21,9 +21,10 @@ def _close(
     stamp: int,
     stack: I32,
     found: I32,
-) -> tuple[int, np.uint64]:
-    """The important states that targets[begin:end] reach without reading; their number and the set's hash."""
+) -> tuple[int, np.uint64, int]:
+    """The important states that targets[begin:end] reach without reading: their number, hash, and the work."""
     size = 0
+    walked = end - begin
     code = np.uint64(0)
     for i in range(begin, end):
         if mark[targets[i]] == stamp:
@@ -38,13 +39,14 @@ def _close(
                 found[size] = q
                 size += 1
                 code += mix(q)
+            walked += eps_first[q + 1] - eps_first[q] + 1
             for e in range(eps_first[q], eps_first[q + 1]):
                 t = eps_to[e]
                 if mark[t] != stamp:
                     mark[t] = stamp
                     stack[top] = t
                     top += 1
-    return size, code
+    return size, code, walked
 
 
 @njit(nogil=True, cache=True)
@@ -126,9 +128,9 @@ def subsets(
     is_final: Bools,
     table: I32,
     ctl: I64,
-    work: int,
 ) -> int:
-    """Subset construction from where ctl says; ctl = [subsets known, subsets expanded, stamp, pool wanted].
+    """Subset construction from where ctl says; ctl = [subsets known, subsets expanded, stamp, pool wanted,
+    steps left].
 
     A subset holds only important states: those that read something or accept. `memo[q]` is the subset that
     reading into q alone gives, so that deterministic stretches of the machine cost one lookup per edge.
@@ -137,7 +139,7 @@ def subsets(
     begin = np.zeros(n_classes + 1, np.int64)
     place = np.zeros(n_classes, np.int64)
     while ctl[1] < ctl[0]:
-        if work < 0:
+        if ctl[-1] < 0:
             return TICK
         s = ctl[1]
         begin[:] = 0
@@ -154,7 +156,7 @@ def subsets(
                 c = edge_class[e]
                 sorted_to[place[c]] = edge_to[e]
                 place[c] += 1
-        work -= 2 * begin[n_classes] + n_classes + 16
+        ctl[-1] -= 2 * begin[n_classes] + n_classes + 16
         for c in range(n_classes):
             table[s, c] = -1
             low = begin[c]
@@ -176,8 +178,10 @@ def subsets(
                     table[s, c] = table[s, c - 1]
                     continue
             ctl[2] += 1
-            size, code = _close(sorted_to, low, high, eps_first, eps_to, important, mark, ctl[2], stack, found)
-            work -= 4 * size + (high - low)
+            size, code, walked = _close(
+                sorted_to, low, high, eps_first, eps_to, important, mark, ctl[2], stack, found
+            )
+            ctl[-1] -= 4 * size + 2 * walked
             if size == 0:
                 continue
             known = _intern(size, code, found, mark, ctl[2], accepting, pool, first, codes, slots, is_final, ctl)
@@ -211,5 +215,5 @@ def first_subset(
     ctl[2] += 1
     only = np.empty(1, np.int32)
     only[0] = start
-    size, code = _close(only, 0, 1, eps_first, eps_to, important, mark, ctl[2], stack, found)
+    size, code, _ = _close(only, 0, 1, eps_first, eps_to, important, mark, ctl[2], stack, found)
     _intern(size, code, found, mark, ctl[2], accepting, pool, first, codes, slots, is_final, ctl)

@@ -145,13 +145,12 @@ def expand(
     states: States,
     edges: Edges,
     ctl: I64,
-    work: int,
 ) -> int:
     """Make the byte states and edges of every state of the table, from where ctl says.
 
-    ctl = [byte states, table states done, edges, keys]. local[v] is the byte state of tree node v under the table
-    state at hand, NONE where nothing is accepted. A state of the table is done again from its beginning after an
-    array has grown; what it has found by then is found again, and its own edges come last.
+    ctl = [byte states, table states done, edges, keys, steps left]. local[v] is the byte state of tree node v
+    under the table state at hand, NONE where nothing is accepted. A state of the table is done again from its
+    beginning after an array has grown; what it has found by then is found again, and its own edges come last.
 
     States are told apart by their edges, from the leaves up, and those of the table are different already: what
     comes out is minimal.
@@ -172,13 +171,13 @@ def expand(
     tail, label, head = edges
     wide = continuation.shape[0]
     while ctl[1] < table.shape[0]:
-        if work < 0:
+        if ctl[-1] < 0:
             return TICK
         s = ctl[1]
         row = table[s]
         for v in range(3, level.shape[0]):
             begin, end = label_first[v], label_first[v + 1]
-            work -= end - begin + 1
+            ctl[-1] -= end - begin + 1
             one = row[labels[begin]]
             same, some = True, False
             code = mix(v)
@@ -213,7 +212,7 @@ def expand(
                 state = _state_of_edges(n_edges, states, edges, ctl)
                 key = _add_key(code, v, row, labels, begin, end, keys, ctl)
                 keys[3][key] = state
-                work -= 2 * n_children
+                ctl[-1] -= 2 * n_children
             local[v] = keys[3][key]
         if ctl[2] + root_byte.shape[0] > tail.shape[0]:
             return GROW_EDGES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.nfa import NfaBuilder
@@ -18,7 +18,7 @@ from diffinity.constraints.schema.objects import ObjectBuilder
 from diffinity.constraints.schema.options import Options
 from diffinity.constraints.schema.strings import strings
 from diffinity.errors import ConstraintTooLarge
-from diffinity.limits import compiling
+from diffinity.limits import PYTHON_STEPS, charged_cache, compiling
 
 # Unless the caller sets `max_depth`, recursion goes this deep, or as deep as these allow: the first two levels are
 # worth more than the next ones.
@@ -74,8 +74,8 @@ class Compiler:
             try:
                 found = self.value(root, depth)
             except ConstraintTooLarge as refusal:
-                # Out of time is out of time: the language must not depend on the speed of the machine.
-                if needed or refusal.limit == "compile_seconds":
+                # What is spent is spent, and the language must not depend on the speed of the machine.
+                if needed or refusal.limit in ("compile_steps", "compile_seconds"):
                     raise
                 return depth - 1
             most = FIRST_STATES if depth <= 2 else AFFORDABLE_STATES
@@ -99,7 +99,7 @@ class Compiler:
 
     def _value(self, literals: tuple[Literal, ...], depth: int, any_depth: int | None) -> ByteDFA:
         with compiling() as budget:
-            budget.check_time("compiling the schema")
+            budget.spend(20 * PYTHON_STEPS, "compiling the schema")
         parts: dict[ByteDFA, None] = {}
         for kind in TYPES:
             alternatives = self.expander.alternatives(literals, kind, depth)
@@ -196,8 +196,12 @@ class _Below:
             budget.check("nfa_states", states, doing)
             budget.check("dfa_states", states, doing)
 
+    def spend(self, passes: int, doing: str) -> None:
+        with compiling() as budget:
+            budget.spend(passes * PYTHON_STEPS, doing)
 
-@lru_cache(maxsize=32)
+
+@charged_cache(maxsize=32)
 def any_value(options: Options, depth: int) -> ByteDFA:
     """Any JSON value of at most so many levels of arrays and objects; none at all below level 0.
 

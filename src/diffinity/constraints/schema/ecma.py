@@ -15,6 +15,7 @@ from functools import lru_cache
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.regex import compile_regex
 from diffinity.errors import ConstraintSyntaxError, UnsupportedConstraint
+from diffinity.limits import charged_cache
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -37,7 +38,7 @@ _LINE_ENDS: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
 _CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
 
 
-@lru_cache(maxsize=512)
+@charged_cache(maxsize=512)
 def searched(pattern: str, wide: bool = False) -> ByteDFA:
     """The strings in which the pattern occurs.
 

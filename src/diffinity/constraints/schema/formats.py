@@ -8,10 +8,9 @@ under `not`; drafts since 2019-09 take `format` for an annotation there, too. Un
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.regex import compile_regex
+from diffinity.limits import charged_cache
 
 _LONG_MONTH = r"(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
 _SHORT_MONTH = r"(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
@@ -90,7 +89,7 @@ _GRAMMARS = {
 }
 
 
-@lru_cache(maxsize=32)
+@charged_cache(maxsize=32)
 def format_language(name: str) -> ByteDFA | None:
     """The strings of a format, as UTF-8; None for a format that is an annotation only.
 

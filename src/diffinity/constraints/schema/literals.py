@@ -20,6 +20,7 @@ from diffinity.constraints.schema import drafts
 from diffinity.constraints.schema.document import Document, Node, shown
 from diffinity.constraints.schema.listed import listed_values, spelled_out, type_of, types_of
 from diffinity.constraints.schema.refusals import MalformedSchema, SchemaTooLarge
+from diffinity.limits import PYTHON_STEPS, compiling
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
@@ -92,6 +93,8 @@ class Expander:
         found: dict[Alternative, None] = {}
         while stack:
             branch = stack.pop()
+            with compiling() as budget:
+                budget.spend(PYTHON_STEPS * (4 + len(branch.todo) // 8), "combining schemas")
             if branch.todo:
                 stack.extend(reversed(list(self._step(branch, kind, depth))))
             else:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.nfa import NfaBuilder
 from diffinity.constraints.schema.refusals import SchemaTooLarge
 from diffinity.constraints.schema.spelling import spell_string
 from diffinity.constraints.schema.strings import bounded, matching
+from diffinity.limits import charged_cache
 
 MAX_CLASSES = 64
 
@@ -23,7 +23,7 @@ class NameClass:
     outside: frozenset[int] = frozenset()  # schemas that must fail whose `propertyNames` these names violate
 
 
-@lru_cache(maxsize=128)
+@charged_cache(maxsize=128)
 def _by_pattern(names: tuple[str, ...], patterns: tuple[str, ...], controls: bool) -> tuple[NameClass, ...]:
     declared = ByteDFA.from_strings(spell_string(name) for name in names)
     classes = [NameClass(bounded(0, None, controls).difference(declared))]
@@ -50,7 +50,7 @@ def classes_by_pattern(names: tuple[str, ...], patterns: tuple[str, ...], contro
     return list(_by_pattern(names, patterns, controls))
 
 
-@lru_cache(maxsize=256)
+@charged_cache(maxsize=256)
 def in_buckets(keys: ByteDFA, cuts: bytes) -> tuple[ByteDFA, ...]:
     """The names split by their first byte that is not the same for all of them.
 

@@ -13,13 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.nfa import NfaBuilder
 from diffinity.constraints.schema.spelling import spell_number
-from diffinity.limits import compiling
+from diffinity.limits import charged_cache, compiling
 
 EXACT_DIGITS = 15
 FREE_DIGITS = 17
@@ -122,7 +121,7 @@ def merged(all_facets: Iterable[NumberFacets]) -> NumberFacets:
     return result
 
 
-@lru_cache(maxsize=256)
+@charged_cache(maxsize=256)
 def _plain(facets: NumberFacets, digits: int) -> ByteDFA:
     """The universe's numbers in a range and of all multiples."""
     nfa = NfaBuilder()
@@ -134,7 +133,9 @@ def _plain(facets: NumberFacets, digits: int) -> ByteDFA:
             low = Bound(Fraction(0), open=entry == minus)  # there is no "-0"
         if high is not None and (high.value < low.value or (high.value == low.value and (high.open or low.open))):
             continue
-        nfa.embed(_magnitudes(_digits(low), _digits(high), facets.integer, digits), entry, end)
+        nfa.embed(
+            _magnitudes(_digits(low), None if high is None else _digits(high), facets.integer, digits), entry, end
+        )
         if high is not None and high.value < _SMALLEST_PLAIN and not facets.integer:
             nfa.embed(_tiny(low, high), entry, end)
     result = nfa.build(start, [end])
@@ -178,9 +179,7 @@ class _Digits:
         return -1 if so_far == 0 and self.fraction[place:].strip("0") else so_far
 
 
-def _digits(bound: Bound | None) -> _Digits | None:
-    if bound is None:
-        return None
+def _digits(bound: Bound) -> _Digits:
     whole, _, rest = f"{_decimal(bound.value):f}".partition(".")
     return _Digits(whole, rest.rstrip("0"), bound.open)
 
@@ -193,7 +192,7 @@ def _decimal(value: Fraction) -> Decimal:
     return Decimal(int(value * 10**places)).scaleb(-places) if places else Decimal(value.numerator)
 
 
-@lru_cache(maxsize=256)
+@charged_cache(maxsize=256)
 def _magnitudes(low: _Digits, high: _Digits | None, integer: bool, digits: int) -> ByteDFA:
     """Unsigned numbers of at most so many digits within the bounds.
 
@@ -277,7 +276,7 @@ def _tiny(low: Bound, high: Bound) -> ByteDFA:
     return nfa.build(start, [end])
 
 
-@lru_cache(maxsize=64)
+@charged_cache(maxsize=64)
 def _multiples(step: Fraction) -> ByteDFA:
     """All spellings, of whatever sign and size, of the multiples of `step`: a residue automaton.
 

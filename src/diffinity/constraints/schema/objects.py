@@ -260,6 +260,7 @@ class ObjectBuilder:
         free = frozenset(j for j in state.undecided if self._fails_if_present(j, name))
         offers = {j: self._asked(self.failing[j], name) for j in state.undecided - free}
         for chosen, failed in _choices(offers):
+            self.values.spend(4, "composing an object")
             if not (self.welcome[name] or chosen or free):
                 continue
             value = self._value((*base, *chosen))
@@ -281,6 +282,7 @@ class ObjectBuilder:
             free = state.undecided & names.outside
             offers = {j: self._asked_of_class(self.failing[j], names) for j in state.undecided - free}
             for chosen, failed in _choices(offers):
+                self.values.spend(4, "composing an object")
                 value = self._value((*base, *chosen))
                 after = self._counted(replace(state, undecided=state.undecided - free - failed))
                 if value.is_empty or after is None:
@@ -364,6 +366,7 @@ class ObjectBuilder:
         while todo:
             state = todo.pop()
             node = before[state]
+            self.values.spend(10 + len(self.names) + len(self.classes), "composing an object")
             if self.values.options.order == "any":
                 places: Sequence[int] = [i for i in range(len(self.names)) if i not in state.seen]
             else:

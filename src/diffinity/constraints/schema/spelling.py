@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.schema.options import Options
 from diffinity.errors import ConstraintSyntaxError
+from diffinity.limits import charged_cache
 
 
 def spell(value: Any, *, compact: bool = False) -> str:
@@ -82,7 +82,7 @@ class Spelling:
     close_object: ByteDFA
 
 
-@lru_cache(maxsize=16)
+@charged_cache(maxsize=16)
 def spelling(options: Options) -> Spelling:
     """The punctuation that the options ask for.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from diffinity.constraints.nfa import NfaBuilder
 from diffinity.constraints.schema.ecma import searched
 from diffinity.constraints.schema.formats import format_language
 from diffinity.constraints.schema.spelling import spell_string, utf8
-from diffinity.limits import compiling
+from diffinity.limits import charged_cache, compiling
 
 _SHORT_ESCAPES = {
     0x08: b"\\b",
@@ -116,7 +115,7 @@ def _text(facets: StringFacets) -> ByteDFA:
     return text
 
 
-@lru_cache(maxsize=1)
+@charged_cache(maxsize=1)
 def _code_point() -> ByteDFA:
     utf8 = ByteDFA.utf8()
     nfa = NfaBuilder()
@@ -127,7 +126,7 @@ def _code_point() -> ByteDFA:
     return nfa.build(first, [end])
 
 
-@lru_cache(maxsize=64)
+@charged_cache(maxsize=64)
 def code_points(low: int, high: int | None) -> ByteDFA:
     """UTF-8 text of so many code points.
 
@@ -137,12 +136,12 @@ def code_points(low: int, high: int | None) -> ByteDFA:
     return _code_point().repeat(low, high)
 
 
-@lru_cache(maxsize=1)
+@charged_cache(maxsize=1)
 def _spelled_code_point(controls: bool) -> ByteDFA:
     return _escaped(_code_point(), controls)
 
 
-@lru_cache(maxsize=64)
+@charged_cache(maxsize=64)
 def bounded(low: int, high: int | None, controls: bool) -> ByteDFA:
     """The JSON spelling of all strings of so many code points.
 
@@ -178,7 +177,7 @@ def quoted(text: ByteDFA, controls: bool = True) -> ByteDFA:
     return _escaped(text, controls, b'"')
 
 
-@lru_cache(maxsize=256)
+@charged_cache(maxsize=256)
 def matching(pattern: str, wide: bool, controls: bool) -> ByteDFA:
     """The JSON spelling of the strings in which a pattern occurs.
 

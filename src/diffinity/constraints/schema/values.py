@@ -36,3 +36,7 @@ class Values(Protocol):
     def limit_states(self, states: int, doing: str) -> None:
         """Raise `ConstraintTooLarge` if so many states are too many."""
         ...
+
+    def spend(self, passes: int, doing: str) -> None:
+        """Count so many passes through a loop in Python; raise `ConstraintTooLarge` if they are too many."""
+        ...

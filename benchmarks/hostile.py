@@ -1,0 +1,66 @@
+"""What hostile constraints cost until they compile or are refused: seconds, steps counted, and steps a second.
+
+python -m benchmarks.hostile
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from tests.attacks import test_patterns, test_schemas
+
+from diffinity.constraints import JsonSchema, Regex
+from diffinity.constraints.warm import kernels_ready
+from diffinity.errors import ConstraintError, ConstraintTooLarge
+from diffinity.limits import Budget, Limits, compiling
+
+
+def attacks() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Every attack of the tests."""
+    for name, (pattern, *_) in (*test_patterns.TOO_LARGE.items(), *test_patterns.COMPILES.items()):
+        yield name, partial(_compile_pattern, pattern)
+    yield from test_patterns.OTHERS.items()
+    for name, (make, _) in test_schemas.CASES.items():
+        made = make()
+        schema, options = made if isinstance(made, tuple) else (made, {})
+        yield name, partial(_compile_schema, schema, options)
+
+
+def _compile_pattern(pattern: str) -> object:
+    return Regex(pattern).dfa()
+
+
+def _compile_schema(schema: Any, options: dict[str, Any]) -> object:
+    return JsonSchema(schema, **options).dfa()
+
+
+def measured(attack: Callable[[], object]) -> tuple[float, int, str]:
+    """Seconds of processor time, steps, and what came of it."""
+    began = time.process_time()
+    with compiling() as budget:
+        try:
+            attack()
+            outcome = "compiles"
+        except ConstraintError as refusal:
+            outcome = type(refusal).__name__
+            outcome += f": {refusal.limit}" if isinstance(refusal, ConstraintTooLarge) else ""
+    return time.process_time() - began, budget.meter.steps, outcome
+
+
+def main() -> None:
+    kernels_ready(Budget(Limits()))
+    rows = sorted(((*measured(attack), name) for name, attack in attacks()), reverse=True)
+    table = Table("attack", "seconds", "million steps", "ns a step", "outcome")
+    for seconds, steps, outcome, name in rows[:30]:
+        each = f"{1e9 * seconds / steps:.1f}" if steps else ""
+        table.add_row(name, f"{seconds:.2f}", f"{steps / 1e6:.1f}", each, outcome)
+    Console().print(table, f"{len(rows)} attacks, the slowest {rows[0][0]:.2f} s")
+
+
+if __name__ == "__main__":
+    main()
