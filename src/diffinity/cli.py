@@ -11,7 +11,7 @@ from diffinity.commands.batch import batch
 from diffinity.commands.console import INTERRUPTED, Commands, out, say_error
 from diffinity.commands.generate import generate
 from diffinity.commands.inspect import inspect
-from diffinity.commands.models import corpus, download, import_plaid
+from diffinity.commands.models import corpus, download, import_plaid, models
 from diffinity.memory import keep_freed_memory
 from diffinity.training.command import train
 
@@ -45,7 +45,7 @@ def demo() -> None:
     run_demo(out)
 
 
-for command in (generate, inspect, batch, demo, train, corpus, download):
+for command in (generate, inspect, batch, demo, train, corpus, models, download):
     app.command()(command)
 app.command("import-plaid")(import_plaid)
 app.add_typer(bench, name="bench")

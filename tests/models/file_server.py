@@ -39,23 +39,32 @@ def etag(content: bytes) -> str:
     return f'"{hashlib.md5(content).hexdigest()}"'
 
 
+class QuietHandler(BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the name in the base class)
+        pass
+
+
 @contextmanager
 def serve() -> Iterator[FileServer]:
     state = FileServer()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             answer(self, state)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the name in the base class)
-            pass
+    with listening(Handler) as address:
+        state.address = address
+        yield state
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        state.address = f"http://127.0.0.1:{server.server_port}"
+
+@contextmanager
+def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server on this machine, for as long as the `with` block runs."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield state
+            yield f"http://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()

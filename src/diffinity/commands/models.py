@@ -1,4 +1,4 @@
-"""`diffinity import-plaid`, `download` and `corpus`: models and text from elsewhere."""
+"""`diffinity models`, `download`, `import-plaid` and `corpus`: models and text from elsewhere."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.table import Table
 
 from diffinity.commands.console import err, out
 from diffinity.errors import InvalidArgument
@@ -39,17 +40,42 @@ def import_plaid(
     out.print(f"wrote {out_dir}: {lm.config}")
 
 
-def download(
-    name: Annotated[str, typer.Argument(help="What to fetch: plaid-1b.")],
-    out_dir: Annotated[Path, typer.Option("--out", help="Where to write the model.")],
-    keep_parts: Annotated[bool, typer.Option(help="Keep the downloaded archive.")] = False,
-) -> None:
-    """Fetch published weights by name and import them; the same command resumes a broken download."""
-    from diffinity.models.download import fetch_release
+def models() -> None:
+    """List the published models that have a short name, and which of them are on this machine."""
+    from diffinity.models.known import KNOWN
+    from diffinity.models.transfer import amount
 
+    table = Table("name", "parameters", "download", "licence", "here", "good for")
+    table.add_row("(embedded)", "", "", "Apache-2.0", "yes", "short sentences and JSON; inside the package")
+    for model in KNOWN.values():
+        size, here = amount(model.download_bytes), "yes" if model.is_here else "no"
+        table.add_row(model.name, model.parameters, size, model.licence, here, model.good_for)
+    out.print(table)
+
+
+def download(
+    name: Annotated[str, typer.Argument(help="What to fetch: a name that `diffinity models` lists.")],
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", help="Write a model folder here; else it is kept in the cache.")
+    ] = None,
+    keep_parts: Annotated[bool, typer.Option(help="Keep the downloaded archive (plaid-1b).")] = False,
+) -> None:
+    """Fetch a published model by name; the same command resumes a broken download."""
+    from diffinity.models.download import RELEASES, fetch_release
+    from diffinity.models.known import known_folder
+    from diffinity.models.loading import load
+
+    if out_dir is not None and (out_dir / "config.json").exists():
+        raise InvalidArgument(f"{out_dir} already holds a model; name another folder")
     with transfer_bars() as progress:
-        folder = fetch_release(name, out_dir, keep_parts=keep_parts, progress=progress)
-    out.print(f"wrote {folder}")
+        if out_dir is not None and name in RELEASES:
+            folder = fetch_release(name, out_dir, keep_parts=keep_parts, progress=progress)
+        else:
+            folder = known_folder(name, progress=progress)
+    if out_dir is not None and name not in RELEASES:
+        load(folder).save_pretrained(out_dir)
+        folder = out_dir
+    out.print(f"{name} is in {folder}", soft_wrap=True)
 
 
 @contextmanager

@@ -30,7 +30,8 @@ NotOption = Annotated[
     list[str] | None, typer.Option("--not-regex", help="What must not match; may be given again.")
 ]
 ModelOption = Annotated[
-    str | None, typer.Option("--model", help="Folder or hub id; the embedded model if not given.")
+    str | None,
+    typer.Option("--model", help="Folder, hub id or name (`diffinity models`); else the embedded one."),
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="Where the model runs: cpu, cuda, cuda:1 …")]
 

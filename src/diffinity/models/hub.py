@@ -12,15 +12,21 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 from urllib.request import Request
 
 from filelock import FileLock
-from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url
-from huggingface_hub.errors import EntryNotFoundError
+from huggingface_hub import (
+    constants,
+    get_hf_file_metadata,
+    hf_hub_download,
+    hf_hub_url,
+    try_to_load_from_cache,
+)
+from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from huggingface_hub.file_download import HfFileMetadata
 from huggingface_hub.utils._headers import build_hf_headers
 from huggingface_hub.utils.tqdm import tqdm as progress_bar
@@ -29,6 +35,7 @@ from diffinity.errors import CheckpointError, DiffinityError, DownloadError
 from diffinity.models.transfer import Offer, Opener, Progress, amount, held, open_url, transfer
 
 CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
+NOT_HERE_OFFLINE = "is not on this machine, and HF_HUB_OFFLINE forbids to fetch it"
 SHA256, GIT_SHA1 = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{40}")
 
 
@@ -55,10 +62,11 @@ def fetch_model(
     }
     with _told_plainly(repo_id):
         folder = Path(hf_hub_download(repo_id, CONFIG, revision=revision, **options)).parent
-        commit = {**options, "revision": folder.name}  # all files of one commit
-        for name in (TOKENIZER, CARD):
-            _optional(repo_id, name, commit)
         if force_download or not (folder / WEIGHTS).exists():
+            commit = {**options, "revision": folder.name}  # all files of one commit
+            for name in (TOKENIZER, CARD):
+                with suppress(EntryNotFoundError):
+                    hf_hub_download(repo_id, name, **commit)
             if not (local_files_only or constants.HF_HUB_OFFLINE):
                 _fetch_blob(repo_id, WEIGHTS, folder, token, force_download, progress)
             hf_hub_download(repo_id, WEIGHTS, **{**commit, "force_download": False})
@@ -71,15 +79,13 @@ def fetch_tokenizer(repo_id: str) -> Path:
         return Path(hf_hub_download(repo_id, TOKENIZER))
 
 
-def is_cached(repo_id: str) -> bool:
-    """Whether the weights of a hub model are on this machine.
+def is_cached(repo_id: str, name: str = WEIGHTS) -> bool:
+    """Whether a file of a hub model is on this machine.
 
     >>> is_cached("nobody/nothing")
     False
     """
-    from huggingface_hub import try_to_load_from_cache
-
-    return isinstance(try_to_load_from_cache(repo_id, WEIGHTS), str)
+    return isinstance(try_to_load_from_cache(repo_id, name), str)
 
 
 def verify_cached(path: Path) -> None:
@@ -104,11 +110,6 @@ def _hash_like(expected: str, path: Path) -> str:
         digest = hashlib.sha1(f"blob {held(path)}\0".encode(), usedforsecurity=False)
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: digest).hexdigest()
-
-
-def _optional(repo_id: str, name: str, options: dict[str, Any]) -> None:
-    with suppress(EntryNotFoundError):  # the model has none, or we are offline and it was not fetched before
-        hf_hub_download(repo_id, name, **options)
 
 
 def _fetch_blob(
@@ -142,11 +143,8 @@ def _transfer(
             f"{WEIGHTS} needs {amount(needed)} more and {blob.parent} has {amount(free)} free: nothing was fetched"
         )
     offer = Offer(size, None)
-    if progress is None:
-        with _bar(WEIGHTS, size, held(part)) as progress:
-            transfer(url, part, offer, progress=progress, opener=_authorised(token))
-    else:
-        transfer(url, part, offer, progress=progress, opener=_authorised(token))
+    with nullcontext(progress) if progress is not None else progress_bars() as show:
+        transfer(url, part, offer, progress=show, opener=_authorised(token))
     found = _hash_like(blob.name, part)
     if found != blob.name:
         part.unlink()
@@ -169,13 +167,16 @@ def _authorised(token: str | bool | None) -> Opener:
 
 
 @contextmanager
-def _bar(name: str, total: int, begun: int) -> Iterator[Progress]:
-    """The hub's progress bar, on a terminal and unless HF_HUB_DISABLE_PROGRESS_BARS is set."""
-    options = {"desc": name, "total": total, "initial": begun, "unit": "B", "unit_scale": True, "disable": None}
-    with progress_bar(**options) as bar:  # type: ignore[no-untyped-call]
+def progress_bars() -> Iterator[Progress]:
+    """A bar for each file, on a terminal and unless HF_HUB_DISABLE_PROGRESS_BARS is set."""
+    with ExitStack() as open_bars:
+        bars: dict[str, Any] = {}
 
-        def show(_name: str, done: int, _total: int) -> None:
-            bar.update(done - bar.n)
+        def show(name: str, done: int, total: int) -> None:
+            if name not in bars:
+                options = {"desc": name, "total": total, "unit": "B", "unit_scale": True, "disable": None}
+                bars[name] = open_bars.enter_context(progress_bar(**options))  # type: ignore[no-untyped-call]
+            bars[name].update(done - bars[name].n)
 
         yield show
 
@@ -188,11 +189,17 @@ def _told_plainly(repo_id: str) -> Iterator[None]:
     except DiffinityError:
         raise
     except Exception as error:  # also those of its HTTP client, which differ from version to version
+        if constants.HF_HUB_OFFLINE:
+            raise CheckpointError(
+                f"{repo_id} is not on this machine, and HF_HUB_OFFLINE forbids to fetch it"
+            ) from error
         raise CheckpointError(
             f"{repo_id!r} is neither a folder here nor a model that the hub gave: {_reason(error)}"
         ) from error
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
+    if isinstance(error, LocalEntryNotFoundError) and error.__cause__ is not None:
+        return f"it could not be reached ({_reason(error.__cause__)})"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,15 @@ from huggingface_hub import constants
 
 from diffinity.errors import CheckpointError
 from diffinity.models.download import RELEASES, fetch_release
-from diffinity.models.hub import CONFIG, fetch_model, is_cached
+from diffinity.models.hub import (
+    CONFIG,
+    NOT_HERE_OFFLINE,
+    TOKENIZER,
+    fetch_model,
+    fetch_tokenizer,
+    is_cached,
+    progress_bars,
+)
 from diffinity.models.transfer import Progress
 
 
@@ -24,12 +33,14 @@ class KnownModel:
     licence: str
     good_for: str
     repo_id: str | None = None
+    tokenizer: str | None = None  # the hub model whose tokenizer it uses, where it has none of its own
 
     @property
     def is_here(self) -> bool:
-        """Whether it is on this machine, so that loading it fetches nothing large."""
+        """Whether it is on this machine, so that it can be loaded offline."""
         if self.repo_id is not None:
-            return is_cached(self.repo_id)
+            words = self.tokenizer is None or is_cached(self.tokenizer, TOKENIZER)
+            return words and is_cached(self.repo_id)
         return (release_folder(self.name) / CONFIG).is_file()
 
 
@@ -41,23 +52,25 @@ KNOWN = {
             "171 M",
             683_000_000,
             "Apache-2.0",
-            "English web text; byte-level tokens, so any constraint; trained on windows of 1,024 tokens",
+            "English web text on a CPU; any constraint",
             "Continuous-Rivals-Discrete/langflow-owt",
+            "openai-community/gpt2",
         ),
         KnownModel(
             "langflow-lm1b",
             "141 M",
             562_000_000,
             "Apache-2.0",
-            "English news sentences in lower case, spaces around punctuation; windows of 128 tokens",
+            "English news sentences in lower case; no JSON",
             "Continuous-Rivals-Discrete/langflow-lm1b",
+            "google-bert/bert-base-uncased",
         ),
         KnownModel(
             "plaid-1b",
             "1.3 B",
             4_700_000_000,
             "none stated",
-            "English web text, the model of the paper; wants a GPU",
+            "English web text on a GPU; the paper's model",
         ),
     )
 }
@@ -75,13 +88,17 @@ langflow-lm1b, plaid-1b
         raise CheckpointError(f"there is no known model {name!r}; known: {', '.join(KNOWN)}")
     model = KNOWN[name]
     if model.repo_id is not None:
-        return fetch_model(model.repo_id, revision=revision, progress=progress)
+        folder = fetch_model(model.repo_id, revision=revision, progress=progress)
+        if model.tokenizer is not None:
+            fetch_tokenizer(model.tokenizer)
+        return folder
     folder = release_folder(name)
     if not model.is_here:
         if constants.HF_HUB_OFFLINE:
-            raise CheckpointError(f"{name} is not on this machine, and HF_HUB_OFFLINE forbids to fetch it")
+            raise CheckpointError(f"{name} {NOT_HERE_OFFLINE}")
         folder.parent.mkdir(parents=True, exist_ok=True)
-        fetch_release(RELEASES[name], folder, progress=progress)
+        with nullcontext(progress) if progress is not None else progress_bars() as show:
+            fetch_release(RELEASES[name], folder, progress=show)
     return folder
 
 
