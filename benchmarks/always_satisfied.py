@@ -211,7 +211,7 @@ def write(model: dy.DiffusionLM, one: Judged, method: GuidanceName, decode: str,
         num_inference_steps=steps,
         seed=seed,
         guidance=method,
-        decode=decode,  # type: ignore[arg-type]
+        decode=decode,
     )
     return found.text
 

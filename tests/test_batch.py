@@ -28,7 +28,7 @@ REQUESTS: list[Any] = [
     {"choice": ["the cat saw the box.", "the dog saw the cup."], "seed": 9},
     {"id": 3, "json_schema": {"type": "integer", "minimum": 10, "maximum": 12}, "guidance": "path"},
     {"contains": ["cup"], "not_regex": [".*dog.*"], "decode": "sample"},
-    {"n": 2, "prompt": "the dog", "method": "ddim", "score_temp": 0.8},
+    {"n": 2, "prefix": "the dog", "method": "ddim", "score_temp": 0.8},
     {"regex": "the cat [a-z ]+.", "steps": 9, "scale": 1.0},
 ]
 SIZE = {"length": 16, "steps": 12}
@@ -85,7 +85,7 @@ def test_every_request_gives_what_generate_gives_for_it_alone(
             2,
             16,
             num_inference_steps=12,
-            prompt="the dog",
+            prefix="the dog",
             method="ddim",
             score_temp=0.8,
         ),
@@ -168,7 +168,7 @@ def test_a_network_s_requests_are_the_same_alone(
                 8,
                 num_inference_steps=6,
                 seed=i,
-                guidance=guidance,  # type: ignore[arg-type]
+                guidance=guidance,
             )
         ]
         for i in range(3)

@@ -84,7 +84,7 @@ def test_json_lines_have_text_tokens_and_seed(model: Path) -> None:
 
 def test_json_has_no_number_that_json_lacks(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = dy.Generated("a", False, (1,), (-float("inf"), -2.0), -float("inf"), (0, 0), "complete")
-    monkeypatch.setattr(dy, "generate", lambda *_, **__: [found])
+    monkeypatch.setattr(dy.Generator, "__call__", lambda *_, **__: [found])
     result = run("generate", "--model", model, "--json")
     row = json.loads(result.stdout, parse_constant=lambda name: pytest.fail(name))
     assert row["log_acceptance"] == [None, -2.0]
@@ -123,8 +123,8 @@ def test_argmax_says_how_many_missed(model: Path) -> None:
     assert "2 of 2 texts do not satisfy the constraint" in result.stderr
 
 
-def test_a_prompt_is_followed(model: Path) -> None:
-    result = run("generate", "--model", model, "--prompt", "the dog", "--length", "12", "--steps", "60", "-n", "4")
+def test_a_prefix_is_followed(model: Path) -> None:
+    result = run("generate", "--model", model, "--prefix", "the dog", "--length", "12", "--steps", "60", "-n", "4")
     assert all(line.startswith("the dog") for line in result.stdout.splitlines())
 
 
@@ -239,7 +239,7 @@ GENERATE = ("generate", "--model", "model")
         ((*GENERATE, "--regex", "a", "--method", "euler"), "method must be 'ancestral' or 'ddim'"),
         ((*GENERATE, "--regex", "a", "--scale", "nan"), "--scale must be a finite number, but is nan"),
         ((*GENERATE, "--regex", "a", "--scale", "-1"), "guidance_scale must be a finite number"),
-        ((*GENERATE, "--score-temp", "0"), "score_temp must be positive"),
+        ((*GENERATE, "--score-temp", "0"), "score_temp must be a finite number above 0"),
         ((*GENERATE, "--length", "long"), "--length takes a number of tokens, at least 1, or auto"),
         ((*GENERATE, "--length", "0"), "--length takes a number of tokens, at least 1, or auto"),
         ((*GENERATE, "--length", "999999999999"), "GB of memory"),
@@ -314,7 +314,7 @@ def test_running_out_of_memory_is_said_in_words(
     def fail(*_: object, **__: object) -> Any:
         raise error
 
-    monkeypatch.setattr(dy, "generate", fail)
+    monkeypatch.setattr(dy.Generator, "__call__", fail)
     refused(run("generate", "--model", model), "there is not enough memory")
 
 
@@ -322,26 +322,26 @@ def test_a_fault_of_ours_is_not_hidden(model: Path, monkeypatch: pytest.MonkeyPa
     def fail(*_: object, **__: object) -> Any:
         raise RuntimeError("shapes differ")
 
-    monkeypatch.setattr(dy, "generate", fail)
+    monkeypatch.setattr(dy.Generator, "__call__", fail)
     assert isinstance(run("generate", "--model", model).exception, RuntimeError)
 
 
-def interrupted_after(calls: int) -> Callable[..., Any]:
-    """`generate`, with Ctrl-C in the call after so many."""
+def interrupted_after(calls: int, write: Callable[..., Any] = generate) -> Callable[..., Any]:
+    """`write`, with Ctrl-C in the call after so many."""
     left = iter(range(calls))
 
-    def write(*arguments: Any, **options: Any) -> Any:
+    def interrupted(*arguments: Any, **options: Any) -> Any:
         if next(left, None) is None:
             raise KeyboardInterrupt
-        return generate(*arguments, **options)
+        return write(*arguments, **options)
 
-    return write
+    return interrupted
 
 
 def test_ctrl_c_while_generating_exits_130(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("diffinity.commands.generate.TURN", 2)
     whole = run("generate", "--model", model, "-n", "5", *SMALL)
-    monkeypatch.setattr(dy, "generate", interrupted_after(1))
+    monkeypatch.setattr(dy.Generator, "__call__", interrupted_after(1, dy.Generator.__call__))
     result = run("generate", "--model", model, "-n", "5", *SMALL)
     refused(result, "interrupted: 2 of 5 texts were written", code=130)
     assert result.stdout.splitlines() == whole.stdout.splitlines()[:2]

@@ -119,7 +119,7 @@ def test_a_lower_score_temperature_sharpens() -> None:
         ({"length": 0}, "n and length must be at least 1"),
         ({"num_inference_steps": 0}, "num_inference_steps must be at least 1"),
         ({"method": "euler"}, "method must be 'ancestral' or 'ddim'"),
-        ({"grid": "cosine"}, "grid must be 'uniform' or 'plaid'"),
+        ({"grid": "cosine"}, "grid must be 'uniform', 'plaid' or 'langflow'"),
         ({"score_temp": 0.0}, "score_temp must be positive"),
         ({"seed": -1}, "seed and index must not be negative"),
     ],

@@ -25,16 +25,19 @@ from diffinity.errors import (
     InvalidArgument,
     UnsupportedConstraint,
 )
-from diffinity.generation import Draft, Generated, generate, stream
+from diffinity.generation import Draft, Generated, GenerationSettings, Generator, generate, stream
 from diffinity.inspection import inspect
 from diffinity.models import (
     DiffusionLM,
+    EmbeddingDiffusion,
     LangFlowConfig,
     LangFlowLM,
     MarkovLM,
     PlaidConfig,
     PlaidLM,
     SamplingDefaults,
+    TextModel,
+    TokenDiffusion,
     fit_markov,
     import_langflow,
     import_plaid,
@@ -58,7 +61,10 @@ __all__ = [
     "DiffusionLM",
     "DownloadError",
     "Draft",
+    "EmbeddingDiffusion",
     "Generated",
+    "GenerationSettings",
+    "Generator",
     "Grammar",
     "InfeasibleConstraint",
     "InvalidArgument",
@@ -74,7 +80,9 @@ __all__ = [
     "Samples",
     "SamplingDefaults",
     "Text",
+    "TextModel",
     "TokenAutomaton",
+    "TokenDiffusion",
     "UnsupportedConstraint",
     "Vocabulary",
     "__version__",

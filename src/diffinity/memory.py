@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from diffinity.errors import InvalidArgument
-from diffinity.models.protocol import DiffusionLM
+from diffinity.models.protocol import TextModel, vocab_size_of
 
 SIGNS = ("out of memory", "can't allocate memory", "not enough memory")  # of CUDA and of torch's CPU allocator
 BYTES_PER_LOGIT = 4 * 4 + 8  # logits, probabilities, their difference and a gradient; marginals
@@ -33,14 +33,15 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in SIGNS)
 
 
-def check_room(model: DiffusionLM, n: int, length: int) -> None:
+def check_room(model: TextModel, n: int, length: int) -> None:
     """Refuse what cannot fit: `n` texts of `length` tokens, written one at a time.
 
     >>> import diffinity as dy
     >>> check_room(dy.fit_markov(["a b."]), n=4, length=64)
     """
-    vocab_size, width = model.embedding.shape
-    one = length * (BYTES_PER_LOGIT * vocab_size + BYTES_PER_NUMBER * width)
+    embedding = getattr(model, "embedding", None)
+    width = 1 if embedding is None else embedding.shape[1]  # of the state at a position
+    one = length * (BYTES_PER_LOGIT * vocab_size_of(model) + BYTES_PER_NUMBER * width)
     needed = one + n * (BYTES_PER_TEXT + BYTES_PER_TOKEN * length)
     free = available_bytes(model.device)
     if free is not None and needed > free:

@@ -6,12 +6,13 @@ import functools
 import json
 import operator
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from diffinity.constraints import Choice, Constraint, JsonSchema, Regex, sentences
 from diffinity.errors import InvalidArgument
+from diffinity.generation.settings import GenerationSettings, Option, from_spoken, shown_options
 
 ANY_TEXT = Regex(r"(?s).*")
 Texts = tuple[str, ...]
@@ -19,13 +20,8 @@ ConstraintKeys = tuple[str | None, str | None, Texts | None, Texts | None, Texts
 LONGEST_SHOWN = 60  # characters of a wrong value that an error repeats
 
 
-class Request(BaseModel):
-    """What one line of `diffinity batch` may say; the descriptions are what an error calls acceptable.
-
-    >>> request = read_request('{"regex": "[a-z]+", "not_regex": ["no"], "steps": 8}')
-    >>> request.constraint().accepts("yes"), request.constraint().accepts("no")
-    (True, False)
-    """
+class _Asked(BaseModel):
+    """What to satisfy, how many texts and which seed; the descriptions are what an error calls acceptable."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
@@ -36,18 +32,7 @@ class Request(BaseModel):
     contains: tuple[str, ...] | None = Field(None, min_length=1, description="a list of words, at least one")
     not_regex: tuple[str, ...] | None = Field(None, description="a list of regular expressions")
     n: int = Field(1, ge=1, description="a whole number, at least 1")
-    length: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
-        None, description='a whole number of tokens, at least 1, or "auto"'
-    )
-    steps: int | None = Field(None, ge=1, description="a whole number, at least 1")
     seed: int = Field(0, ge=0, description="a whole number, at least 0")
-    guidance: str = Field("auto", description="the name of a guidance")
-    scale: float = Field(2.5, ge=0, description="a finite number, at least 0")
-    decode: str = Field("best", description='"best", "sample" or "argmax"')
-    method: str = Field("ancestral", description='"ancestral" or "ddim"')
-    prompt: str = Field("", description="a text")
-    score_temp: float | None = Field(None, gt=0, description="a finite number above 0")
-    particles: int | None = Field(None, ge=1, description="a whole number, at least 1")
 
     def constraint(self) -> Constraint:
         """All that was asked for at once; any text if nothing was."""
@@ -58,29 +43,32 @@ class Request(BaseModel):
         schema = None if self.json_schema is None else json.dumps(self.json_schema)
         return self.regex, schema, self.choice, self.contains, self.not_regex
 
-    @property
-    def is_free(self) -> bool:
-        """Whether nothing was asked for, so that there is nothing to steer to."""
-        asked = (self.regex, self.json_schema, self.choice, self.contains, self.not_regex, self.prompt)
-        return all(part is None or part in ((), "") for part in asked)
+    def settings(self) -> GenerationSettings:
+        """How to write: all but the constraint, n and the seed.
 
-    def settings(self) -> dict[str, Any]:
-        """How to write, as keyword arguments of `generate`: all but the constraint, n and the seed.
-
-        >>> read_request('{"steps": 8}').settings()["guidance"]
-        'none'
+        >>> read_request('{"steps": 8}').settings()
+        GenerationSettings({'steps': 8, 'guidance': 'none'})
         """
-        return {
-            "length": self.length,
-            "num_inference_steps": self.steps,
-            "guidance": "none" if self.is_free else self.guidance,
-            "guidance_scale": self.scale,
-            "decode": self.decode,
-            "method": self.method,
-            "prompt": self.prompt,
-            "score_temp": self.score_temp,
-            "particles": self.particles,
-        }
+        asked = {option.name: getattr(self, option.name) for option in shown_options()}
+        parts = (*self.constraint_keys(), asked["prefix"])
+        if all(part is None or part in ((), "") for part in parts):
+            asked["guidance"] = "none"  # nothing was asked for, so there is nothing to steer to
+        return GenerationSettings.of(**from_spoken(asked))
+
+
+def _field(option: Option) -> tuple[Any, Any]:
+    if option.name == "length":  # its type has its bounds
+        return option.type, Field(option.default, description=option.accepts)
+    return option.type, Field(option.default, ge=option.least, gt=option.above, description=option.accepts)
+
+
+class Request(create_model("_Request", __base__=_Asked, **{o.name: _field(o) for o in shown_options()})):  # type: ignore[misc]
+    """What one line of `diffinity batch` may say: `_Asked`, and every option of `GenerationSettings`.
+
+    >>> request = read_request('{"regex": "[a-z]+", "not_regex": ["no"], "steps": 8}')
+    >>> request.constraint().accepts("yes"), request.constraint().accepts("no")
+    (True, False)
+    """
 
 
 def read_request(text: str | bytes) -> Request:
@@ -91,7 +79,9 @@ def read_request(text: str | bytes) -> Request:
     diffinity.errors.InvalidArgument: unknown key 'regexp': a request may have id, regex, ...
     """
     try:
-        return Request.model_validate_json(text)
+        request: Request = Request.model_validate_json(text)
+        request.settings()  # refuses names that are none
+        return request
     except ValidationError as error:
         raise InvalidArgument(_sentence(error)) from None
 
@@ -166,7 +156,7 @@ def in_words(
     type_name: str | None = None,
     contains: Sequence[str] | None = None,
     not_regex: Sequence[str] | None = None,
-    prompt: str = "",
+    prefix: str = "",
 ) -> list[tuple[str, str]]:
     """The constraints for a person: what each says of the text, and in which words; a schema and a type by name.
 
@@ -174,8 +164,8 @@ def in_words(
     [('matches the regular expression', 'a+'), ('contains the words', 'cat, dog')]
     """
     said = []
-    if prompt:
-        said.append(("starts with", prompt))
+    if prefix:
+        said.append(("starts with", prefix))
     if regex is not None:
         said.append(("matches the regular expression", regex))
     if json_schema is not None:

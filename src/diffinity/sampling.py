@@ -1,167 +1,46 @@
-"""The denoising loop: from Gaussian noise to token logits.
-
-Ancestral sampling is equation 33 of *Variational Diffusion Models* (Kingma et al., 2021), as PLAID does it;
-DDIM is its deterministic sibling. The state is float64, the network runs in its own type.
-"""
+"""Sampling for those who have automata, or no constraint at all: `sample`, `sample_particles` and `texts`."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from diffinity.alignment import TokenAutomaton
 from diffinity.errors import InvalidArgument
-from diffinity.guidance.base import DenoisingStep, Guidance, Prediction, Unguided
-from diffinity.models.protocol import DiffusionLM, text_of
-from diffinity.models.schedule import NoiseLevel
+from diffinity.generation.loop import Run, no_denormals
+from diffinity.generation.making import check_settings, make_process
+from diffinity.generation.particles import Population
+from diffinity.generation.settings import GenerationSettings
+from diffinity.guidance import Guidance, Unguided
+from diffinity.models.protocol import EmbeddingDiffusion, TextModel, text_of
+from diffinity.processes.base import Cancellation, Draws, Ending, FinishReason, Seeds, sample_generator
+from diffinity.processes.gaussian import GaussianProcess, Grid, Method, SamplerState
 
-Method = Literal["ancestral", "ddim"]
-Grid = Literal["uniform", "plaid", "langflow"]
-LANGFLOW_END = 1e-5  # how far from 0 and 1 LangFlow's times stay
-FinishReason = Literal["complete", "stopped", "cancelled", "deadline"]
+__all__ = [
+    "Cancellation",
+    "FinishReason",
+    "Grid",
+    "Method",
+    "ParticleRun",
+    "Proposal",
+    "Sampler",
+    "SamplerState",
+    "Samples",
+    "make_sampler",
+    "no_denormals",
+    "sample",
+    "sample_generator",
+    "sample_particles",
+    "texts",
+]
 
-
-class Cancellation(Protocol):
-    """Anything with `is_set()`, such as a `threading.Event`."""
-
-    def is_set(self) -> bool: ...
-
-
-@dataclass(frozen=True)
-class SamplerState:
-    """The state between two denoising steps."""
-
-    z: Tensor  # (B, L, d), float64
-    x_selfcond: Tensor  # (B, L, d), model dtype
-    step: int  # steps done
-    gamma: Tensor  # (), float64: the noise level of z
-    prediction: Prediction | None = None  # of the last step
-
-
-@dataclass(frozen=True)
-class Sampler:
-    """One way to denoise: the model, the guidance, the grid of times and the update.
-
-    `grid="uniform"` takes T equal steps from t = 1 to t = 0. `grid="plaid"` repeats PLAID's own loop: times
-    linspace(1, 0, T) with steps of 1/T between them, the last of which changes nothing. `grid="langflow"` repeats
-    LangFlow's: T steps between the times linspace(1 − 1e-5, 1e-5, T + 1). LangFlow counts network calls, and the
-    last one updates nothing: its 128 steps are 127 here.
-
-    `score_temp` below 1 sharpens: the predicted noise is divided by it.
-    """
-
-    model: DiffusionLM
-    guidance: Guidance = field(default_factory=Unguided)
-    num_inference_steps: int = 256
-    method: Method = "ancestral"
-    grid: Grid = "uniform"
-    score_temp: float = 0.9
-
-    def __post_init__(self) -> None:
-        if self.num_inference_steps < 1:
-            raise InvalidArgument(f"num_inference_steps must be at least 1, but is {self.num_inference_steps}")
-        if self.method not in ("ancestral", "ddim"):
-            raise InvalidArgument(f"method must be 'ancestral' or 'ddim', but is {self.method!r}")
-        if self.grid not in ("uniform", "plaid", "langflow"):
-            raise InvalidArgument(f"grid must be 'uniform', 'plaid' or 'langflow', but is {self.grid!r}")
-        if not self.score_temp > 0:
-            raise InvalidArgument(f"score_temp must be positive, but is {self.score_temp}")
-
-    def start(self, z: Tensor) -> SamplerState:
-        """The state before the first step, for standard normal z (B, L, d)."""
-        model = self.model
-        if z.ndim != 3 or z.shape[2] != model.embedding.shape[1]:
-            raise InvalidArgument(
-                f"z must have shape (B, L, {model.embedding.shape[1]}), but has {tuple(z.shape)}"
-            )
-        z = z.to(model.device, torch.float64)
-        gamma, _ = self._gammas(0)
-        return SamplerState(z, torch.zeros_like(z, dtype=model.dtype), step=0, gamma=gamma)
-
-    def step(self, state: SamplerState, noise: Callable[[], Tensor]) -> SamplerState:
-        """The state after one more step; `noise()` gives standard normal draws (B, L, d)."""
-        gamma_t, gamma_s = self._gammas(state.step)
-        now = NoiseLevel(gamma_t)
-        prediction = self.guidance.predict(
-            self.model,
-            DenoisingStep(state.z, now, state.x_selfcond, state.step, self.num_inference_steps),
-        )
-        after = replace(
-            state, x_selfcond=prediction.x_selfcond, step=state.step + 1, prediction=prediction, gamma=gamma_t
-        )
-        if self.grid == "plaid" and state.step > 0 and state.step == self.num_inference_steps - 1:
-            return after  # PLAID's last step stands at t = 0 already
-
-        alpha, sigma = now.alpha, now.sigma
-        x = prediction.x.double()
-        x = (state.z - (state.z - alpha * x) / self.score_temp) / alpha
-        if prediction.shift is not None:
-            x = x + prediction.shift
-        then = NoiseLevel(gamma_s)
-        if self.method == "ddim":
-            z = then.alpha * x + then.sigma * ((state.z - alpha * x) / sigma)
-        else:
-            c = -torch.expm1(gamma_s - gamma_t)  # the share of x̂ in the mean of z_s
-            mean = (1 - c) * (then.alpha / alpha) * state.z + c * then.alpha * x
-            z = mean + (c * then.sigma_squared).sqrt() * noise().to(mean)
-        return replace(after, z=z, gamma=gamma_s)
-
-    def finish(self, state: SamplerState) -> Tensor:
-        """The logits (B, L, V) of the state as it stands, from one more network call."""
-        gamma = state.gamma.to(self.model.dtype).expand(state.z.shape[0])
-        return self.model.denoise(state.z.to(self.model.dtype), gamma, state.x_selfcond)
-
-    def _gammas(self, index: int) -> tuple[Tensor, Tensor]:
-        steps = self.num_inference_steps
-        if self.grid == "plaid":
-            t = float(torch.linspace(1.0, 0.0, steps, dtype=torch.float64)[index])
-            s = t - 1.0 / steps
-        elif self.grid == "langflow":  # in float32: near t = 1 a rounded time is another noise level
-            t, s = torch.linspace(1.0 - LANGFLOW_END, LANGFLOW_END, steps + 1)[index : index + 2].tolist()
-        else:
-            t, s = 1.0 - index / steps, 1.0 - (index + 1) / steps
-        times = torch.tensor([t, s], dtype=torch.float64, device=self.model.device)
-        with torch.no_grad():
-            gamma_t, gamma_s = self.model.gamma(times).double()
-        return gamma_t, gamma_s
-
-
-class SeededNoise:
-    """Standard normal draws with one generator per sample, so that a sample does not depend on its batch.
-
-    A sample's seed is the pair (seed, index). Drawn on the CPU and moved: a sample is the same on every device,
-    up to the network's rounding.
-
-    >>> one, two = SeededNoise([(0, 7)], (2, 3)), SeededNoise([(0, 5), (0, 7)], (2, 3))
-    >>> bool((one()[0] == two()[1]).all())
-    True
-    """
-
-    def __init__(self, seeds: Sequence[tuple[int, int]], shape: tuple[int, int]) -> None:
-        self._shape = shape
-        self._generators = [sample_generator(*seed) for seed in seeds]
-
-    def __call__(self) -> Tensor:
-        draws = [torch.randn(self._shape, generator=g, dtype=torch.float64) for g in self._generators]
-        return torch.stack(draws)  # (B, L, d)
-
-
-def sample_generator(seed: int, index: int) -> torch.Generator:
-    """The generator of sample `index` of a run with `seed`.
-
-    >>> sample_generator(0, 1).initial_seed() == sample_generator(0, 2).initial_seed()
-    False
-    """
-    if seed < 0 or index < 0:
-        raise InvalidArgument(f"seed and index must not be negative, but are {seed} and {index}")
-    state = np.random.SeedSequence((seed, index)).generate_state(1, np.uint64)
-    return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
+Sampler = GaussianProcess
+Proposal = Literal["auto", "posterior", "gradient"] | str | Callable[[Sequence[TokenAutomaton]], Guidance]
+Callback = Callable[[int, Any], bool | None]
 
 
 @dataclass(frozen=True)
@@ -178,82 +57,8 @@ class Samples:
         return self.logits.argmax(dim=-1)
 
 
-def steps(
-    sampler: Sampler,
-    z: Tensor,
-    noise: Callable[[], Tensor],
-    *,
-    cancel: Cancellation | None = None,
-    deadline: float | None = None,
-) -> Generator[SamplerState, bool | None, Samples]:
-    """Denoise z (B, L, d), giving the state after every step; sending True stops early. Returns the samples.
-
-    `cancel.is_set()` and `deadline` (seconds from now) are looked at between steps.
-    """
-    started = time.monotonic()
-    reason: FinishReason = "complete"
-    state = sampler.start(z)
-    while state.step < sampler.num_inference_steps:
-        if cancel is not None and cancel.is_set():
-            reason = "cancelled"
-            break
-        if deadline is not None and time.monotonic() - started >= deadline:
-            reason = "deadline"
-            break
-        with torch.no_grad(), no_denormals():
-            state = sampler.step(state, noise)
-        if (yield state):
-            reason = "stopped" if state.step < sampler.num_inference_steps else reason
-            break
-    with torch.no_grad():
-        return Samples(sampler.finish(state), state, reason)
-
-
-@contextmanager
-def no_denormals() -> Iterator[None]:
-    """Inside, this thread takes numbers below the smallest normal float for zero.
-
-    Softmaxes of a sharp network and what is multiplied with them are full of such numbers, which a CPU handles
-    far slower than others: a step with a gradient takes a third longer with them.
-
-    >>> with no_denormals():
-    ...     float(torch.tensor(1e-40) * 1)
-    0.0
-    """
-    before = float(torch.tensor(1e-40) * 1) == 0.0
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(before)
-
-
-def run(
-    sampler: Sampler,
-    z: Tensor,
-    noise: Callable[[], Tensor],
-    *,
-    callback_on_step_end: Callable[[int, SamplerState], bool | None] | None = None,
-    cancel: Cancellation | None = None,
-    deadline: float | None = None,
-) -> Samples:
-    """Denoise z (B, L, d) to the end, or to where it is stopped; whatever is there then is returned.
-
-    `callback_on_step_end(step, state)` is called after every step; returning True stops early.
-    """
-    going = steps(sampler, z, noise, cancel=cancel, deadline=deadline)
-    stop: bool | None = None
-    while True:
-        try:
-            state = going.send(stop)
-        except StopIteration as end:
-            samples: Samples = end.value
-            return samples
-        stop = callback_on_step_end is not None and callback_on_step_end(state.step - 1, state)
-
-
 def sample(
-    model: DiffusionLM,
+    model: EmbeddingDiffusion,
     n: int = 1,
     length: int | None = None,
     *,
@@ -264,7 +69,7 @@ def sample(
     method: Method = "ancestral",
     grid: Grid = "uniform",
     score_temp: float | None = None,
-    callback_on_step_end: Callable[[int, SamplerState], bool | None] | None = None,
+    callback_on_step_end: Callback | None = None,
     cancel: Cancellation | None = None,
     deadline: float | None = None,
 ) -> Samples:
@@ -279,27 +84,25 @@ def sample(
     length = model.sampling_defaults.length if length is None else length
     if n < 1 or length < 1:
         raise InvalidArgument(f"n and length must be at least 1, but are {n} and {length}")
-    sampler = make_sampler(model, guidance, num_inference_steps, method, grid, score_temp)
-    seeds = [(seed, first_index + i) for i in range(n)]
-    noise = SeededNoise(seeds, (length, model.embedding.shape[1]))
-    return run(
-        sampler,
-        noise(),
-        noise,
-        callback_on_step_end=callback_on_step_end,
-        cancel=cancel,
-        deadline=deadline,
-    )
+    process = make_sampler(model, guidance, num_inference_steps, method, grid, score_temp)
+    draws = Draws([(seed, first_index + i) for i in range(n)])
+    run = Run(process, process.begin(draws, length), draws, cancel=cancel, deadline=deadline)
+    for state in run:
+        if callback_on_step_end is not None and callback_on_step_end(state.step - 1, state):
+            run.stop()
+    logits = run.ending().logits
+    assert logits is not None
+    return Samples(logits, run.state, run.finish_reason)
 
 
 def make_sampler(
-    model: DiffusionLM,
+    model: EmbeddingDiffusion,
     guidance: Guidance | None = None,
     num_inference_steps: int | None = None,
     method: Method = "ancestral",
     grid: Grid = "uniform",
     score_temp: float | None = None,
-) -> Sampler:
+) -> GaussianProcess:
     """A sampler with the model's own defaults for what is not given.
 
     >>> import diffinity as dy
@@ -307,7 +110,7 @@ def make_sampler(
     8
     """
     defaults = model.sampling_defaults
-    return Sampler(
+    return GaussianProcess(
         model,
         guidance or Unguided(),
         defaults.num_inference_steps if num_inference_steps is None else num_inference_steps,
@@ -317,6 +120,109 @@ def make_sampler(
     )
 
 
-def texts(model: DiffusionLM, tokens: Tensor) -> list[str]:
+def texts(model: TextModel, tokens: Tensor) -> list[str]:
     """The texts of tokens (B, L), each up to its first end-of-sequence token."""
     return [text_of(model, ids) for ids in tokens.tolist()]
+
+
+@dataclass(frozen=True)
+class ParticleRun:
+    """n samples, each chosen from K weighted trajectories."""
+
+    ending: Ending  # of the chosen particles
+    tokens: Tensor  # (n, L): accepted ones, drawn from the ending
+    log_prob: Tensor  # (n,), float64: of the tokens under the ending
+    log_evidence: Tensor  # (n,), float64: of an unbiased estimate of P(L) under the model's own sampler
+    ess: Tensor  # (n, steps + 1), float64: the effective number of particles before resampling
+    log_acceptance: Tensor  # (n, steps + 1), float64: log ψ along the chosen trajectory
+    state: Any  # of all n·K particles, those of sample i in rows i·K to i·K + K − 1
+    finish_reason: FinishReason
+
+    @property
+    def logits(self) -> Tensor:
+        """(n, L, V): the last distributions of the chosen particles."""
+        if self.ending.logits is None:
+            raise InvalidArgument("the run ended in tokens, not in distributions")
+        return self.ending.logits
+
+
+def sample_particles(
+    model: TextModel,
+    automata: Sequence[TokenAutomaton],
+    n_particles: int = 16,
+    length: int | None = None,
+    *,
+    num_inference_steps: int | None = None,
+    seed: int = 0,
+    seeds: Seeds | None = None,
+    guidance: Proposal = "auto",
+    guidance_scale: float = 1.0,
+    score_temp: float | None = None,
+    threshold: float = 0.5,
+    context: Sequence[int] | None = None,
+    callback_on_step_end: Callback | None = None,
+    cancel: Cancellation | None = None,
+    deadline: float | None = None,
+    **options: Any,
+) -> ParticleRun:
+    """One sample for each automaton, chosen from `n_particles` trajectories; one network call a step, n·K rows.
+
+    `guidance` proposes the moves: by name with `guidance_scale` (1 is the first-order optimum), or a function
+    from the automata of all rows to a guidance. A group is resampled when its effective number of particles
+    falls below `threshold`·K. Sample i has the seed (seed, i), or the i-th of `seeds`, whatever batch it is in.
+    `context` are the token ids of a prompt, `options` those of `GenerationSettings`.
+
+    >>> import diffinity as dy
+    >>> model = dy.fit_markov(["a b.", "b a.", "a a."])
+    >>> starts = dy.align(dy.Regex("a.*"), dy.Vocabulary.from_tokenizer(model.tokenizer))
+    >>> run = sample_particles(model, [starts], n_particles=4, length=5, num_inference_steps=8)
+    >>> starts.accepts(run.tokens[0].tolist())
+    True
+    """
+    length = model.sampling_defaults.length if length is None else length
+    seeds = [(seed, i) for i in range(len(automata))] if seeds is None else seeds
+    _check(automata, seeds, n_particles, length)
+    settings = GenerationSettings.of(
+        num_inference_steps=num_inference_steps,
+        guidance=guidance,
+        guidance_scale=guidance_scale,
+        score_temp=score_temp,
+        particles=n_particles,
+        **options,
+    )
+    check_settings(model, settings)
+    rows = [one for one in automata for _ in range(n_particles)]
+    process = make_process(model, rows, settings, weighted=True, context=context)
+    population = Population(seeds, n_particles, rows, threshold)
+    draws = Draws(seeds, n_particles)
+    state = process.begin(draws, length)
+    run = Run(process, state, draws, population=population, cancel=cancel, deadline=deadline)
+    for state in run:
+        if callback_on_step_end is not None and callback_on_step_end(state.step - 1, state):
+            run.stop()
+    ending = run.ending()
+    with torch.no_grad():
+        chosen = population.choose(ending.log_acceptance(rows))
+    ending = ending.select(chosen)
+    decoded = ending.decode(automata, "sample", population.decoding_seeds())
+    return ParticleRun(
+        ending=ending,
+        tokens=decoded.tokens,
+        log_prob=decoded.log_prob,
+        log_evidence=population.log_evidence,
+        ess=torch.stack(population.ess, dim=1),
+        log_acceptance=population.history[:, chosen].T.contiguous(),
+        state=run.state,
+        finish_reason=run.finish_reason,
+    )
+
+
+def _check(automata: Sequence[TokenAutomaton], seeds: Seeds, n_particles: int, length: int) -> None:
+    if not automata:
+        raise InvalidArgument("there is no automaton: give one for each sample")
+    if len(seeds) != len(automata):
+        raise InvalidArgument(f"{len(seeds)} seeds for {len(automata)} automata: give one (seed, index) for each")
+    if n_particles < 1 or length < 1:
+        raise InvalidArgument(f"n_particles and length must be at least 1, but are {n_particles} and {length}")
+    for one in dict.fromkeys(automata):
+        one.check_feasible(length)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from diffinity.errors import InvalidArgument
 from diffinity.generation import Generated
-from diffinity.models.protocol import DiffusionLM
-from diffinity.sampling import SamplerState
+from diffinity.models.protocol import TextModel
+from diffinity.processes.base import State
 
 MOST_CELLS = 400_000  # tokens on a page, over samples and frames: some 4 MB
 MOST_SAMPLES = 32  # on a page
@@ -35,7 +35,7 @@ class Frame:
     log_acceptance: tuple[float, ...] | None  # (B,): log P(L) as the guidance saw it; None where unguided
 
     @staticmethod
-    def of(step: int, state: SamplerState, particles: int = 1) -> Frame:
+    def of(step: int, state: State, particles: int = 1) -> Frame:
         """The frame of what `callback_on_step_end` is given; of `particles` rows a text only the first."""
         if state.prediction is None:
             raise InvalidArgument("a state before the first step has no prediction to show")
@@ -65,14 +65,14 @@ class Trace:
     particles: int = 1  # rows for each text; the first is recorded
     batches: list[list[Frame]] = field(default_factory=list)
 
-    def __call__(self, step: int, state: SamplerState) -> None:
+    def __call__(self, step: int, state: State) -> None:
         if step == 0 or not self.batches:  # `generate` denoises one batch after another
             self.batches.append([])
         self.batches[-1].append(Frame.of(step, state, self.particles))
 
     def page(
         self,
-        model: DiffusionLM,
+        model: TextModel,
         found: Sequence[Generated],
         *,
         constraint: Sequence[tuple[str, str]] = (),
@@ -112,7 +112,7 @@ class Pieces:
     ([(0, 1)], ['é'])
     """
 
-    def __init__(self, model: DiffusionLM) -> None:
+    def __init__(self, model: TextModel) -> None:
         self.known: list[str] = []
         self._model = model
         self._numbers: dict[tuple[int, ...], int] = {}

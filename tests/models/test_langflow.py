@@ -87,8 +87,8 @@ def test_texts_stand_between_start_and_end_token(model: LangFlowLM, method: str,
         n=2,
         length=16,
         num_inference_steps=6,
-        method=method,  # type: ignore[arg-type]
-        guidance=guidance,  # type: ignore[arg-type]
+        method=method,
+        guidance=guidance,
     )
     for text in found:
         assert text.satisfied

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from diffinity import Sampler
-from diffinity.guidance.base import DenoisingStep, Prediction
+from diffinity.guidance.base import Prediction
 from diffinity.models.langflow import skip_coefficient
 from diffinity.models.langflow_import import import_langflow
 from diffinity.models.langflow_lm import LangFlowLM
-from diffinity.models.protocol import DiffusionLM
-from diffinity.sampling import SamplerState, Samples, run
+from diffinity.sampling import SamplerState, Samples
 from tests.models.langflow_fixture import expected, largest_error
+from tests.models.replay import replayed
 
 TOLERANCE = 1e-5
 
@@ -81,34 +81,17 @@ def test_the_skip_coefficient_is_plaid_s() -> None:
     assert torch.allclose(skip_coefficient(gamma), torch.sigmoid(-gamma).sqrt() / torch.sigmoid(gamma), rtol=1e-12)
 
 
-class Given:
-    """A guidance that runs no network: the estimate is there."""
-
-    def __init__(self, x: Tensor) -> None:
-        self._prediction = Prediction(x, x, x)
-
-    def predict(self, model: DiffusionLM, step: DenoisingStep) -> Prediction:
-        return self._prediction
-
-
 def test_one_step_is_ddim(model: LangFlowLM, numbers: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
     gammas = torch.stack([numbers["euler.gamma_t"], numbers["euler.gamma_s"]])
     monkeypatch.setattr(model, "gamma", lambda t: gammas)
-    sampler = Sampler(model, Given(numbers["euler.x_pred"]), 1, "ddim", score_temp=1.0)
-    state = sampler.step(sampler.start(numbers["euler.z"]), lambda: torch.empty(0))
+    sampler, x = Sampler(model, num_inference_steps=1, method="ddim", score_temp=1.0), numbers["euler.x_pred"]
+    state = sampler.update(sampler.start(numbers["euler.z"]), Prediction(x, x, x), None)
     assert largest_error(state.z, numbers["euler.out"]) < TOLERANCE
 
 
 def replay(model: LangFlowLM, numbers: dict[str, Tensor]) -> tuple[Samples, list[SamplerState]]:
-    states: list[SamplerState] = []
     sampler = Sampler(model, num_inference_steps=15, method="ddim", grid="langflow", score_temp=1.0)
-    samples = run(
-        sampler,
-        numbers["trajectory.z0"],
-        lambda: torch.empty(0),
-        callback_on_step_end=lambda _, state: states.append(state),
-    )
-    return samples, states
+    return replayed(sampler, numbers["trajectory.z0"])
 
 
 def test_whole_trajectory(model: LangFlowLM, numbers: dict[str, Tensor]) -> None:

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from diffinity import PlaidLM, Sampler
 from diffinity.guidance import Guidance, TokenGuidance, TokenTarget, Unguided
-from diffinity.sampling import Method, SamplerState, Samples, run
+from diffinity.sampling import Method, Samples
 from tests.models.plaid_fixture import expected, import_fixture, relative_error
+from tests.models.replay import replayed
 
 TOLERANCE = 1e-5
 FLOAT32_ROUNDING = 2.0**-24
@@ -56,17 +57,12 @@ def replay(
 ) -> tuple[Samples, list[Tensor]]:
     """The recorded trajectory with its recorded noise; `nudge` moves the start by that share of itself."""
     recorded = iter(numbers.get(f"{name}.noise", torch.empty(0)))
-    states: list[Tensor] = []
-
-    def keep(step: int, state: SamplerState) -> None:
-        states.append(state.z)
-
     steps = numbers[f"{name}.z_steps"].shape[0]
     sampler = Sampler(model, guidance, steps, method, grid="plaid", score_temp=0.9)
     start = numbers[f"{name}.z_init"]
     start = start * (1 + nudge * torch.randn(start.shape, generator=torch.Generator().manual_seed(0)))
-    samples = run(sampler, start, lambda: next(recorded), callback_on_step_end=keep)
-    return samples, states
+    samples, states = replayed(sampler, start, recorded)
+    return samples, [state.z for state in states]
 
 
 @pytest.mark.parametrize(

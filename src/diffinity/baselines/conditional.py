@@ -25,8 +25,8 @@ from diffinity.baselines.causal import CausalModel, causal_model
 from diffinity.baselines.spelling import text_before_end, vocabulary_of
 from diffinity.constraints.base import Constraint
 from diffinity.errors import InvalidArgument
+from diffinity.generation.particles import effective_size, systematic
 from diffinity.models.transformer import AutoregressiveLM
-from diffinity.particles import effective_size, systematic
 from diffinity.sampling import sample_generator
 
 RESAMPLE_BELOW = 0.5  # of the particles, in effective number

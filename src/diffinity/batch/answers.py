@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -14,7 +13,7 @@ from diffinity.errors import ConstraintSyntaxError, DiffinityError
 from diffinity.generation import Generated, generate
 from diffinity.memory import check_room, is_out_of_memory
 from diffinity.models.loading import load
-from diffinity.models.protocol import DiffusionLM
+from diffinity.models.protocol import TextModel
 from diffinity.request import Request, read_request
 
 GATHERED = 16  # texts that are denoised together, if memory allows
@@ -22,6 +21,7 @@ WINDOW = 4 * GATHERED  # requests that are looked at together
 
 # A network rounds alike in all batches on the CPU (see `models.plaid.each`), not on a GPU. Under these guidances a
 # difference stays in the last digits; the gradient in single precision grows it until other tokens come out.
+_REPORTED = ("text", "satisfied", "log_prob", "finish_reason")
 STEADY = ("none", "posterior", "path", "fast")
 
 Row = dict[str, Any]
@@ -42,7 +42,7 @@ def local_answers(
 
 
 def answer_lines(
-    model: DiffusionLM, lines: Sequence[Line], *, batch_size: int | None = None, tokens: bool = False
+    model: TextModel, lines: Sequence[Line], *, batch_size: int | None = None, tokens: bool = False
 ) -> Iterator[Row]:
     """A row for each line, in order, as soon as it and all before it are there.
 
@@ -69,12 +69,12 @@ def answer_lines(
         yield {"line": line.number, "request": line.fingerprint, **found.pop(place)}
 
 
-def _group_of(model: DiffusionLM, place: int, waiting: dict[int, Request], room: int) -> list[int]:
+def _group_of(model: TextModel, place: int, waiting: dict[int, Request], room: int) -> list[int]:
     """The places of the requests to denoise in one batch with the one at `place`: those with its settings."""
     first = waiting[place]
     group, room = [place], room - first.n
     alike = model.dtype == torch.float64 or model.device.type == "cpu"
-    if not alike and first.settings()["guidance"] not in STEADY:
+    if not alike and first.settings().guidance not in STEADY:
         return group
     for other, request in waiting.items():
         if other > place and request.n <= room and _go_together(first, request):
@@ -87,11 +87,11 @@ def _go_together(one: Request, other: Request) -> bool:
     if one.settings() != other.settings():
         return False
     # A batch has one length, so texts of a length of their own go with those of the same constraint only.
-    return one.length != "auto" or (one.constraint_keys() == other.constraint_keys())
+    return one.settings().length != "auto" or (one.constraint_keys() == other.constraint_keys())
 
 
 def _answer_group(
-    model: DiffusionLM, requests: Sequence[Request], batch_size: int | None
+    model: TextModel, requests: Sequence[Request], batch_size: int | None
 ) -> list[list[Generated] | str]:
     """For each of some requests with the same settings its texts, or what is wrong with it."""
     try:
@@ -106,22 +106,17 @@ def _answer_group(
         raise
 
 
-def _written(model: DiffusionLM, requests: Sequence[Request], batch_size: int | None) -> Iterator[list[Generated]]:
+def _written(model: TextModel, requests: Sequence[Request], batch_size: int | None) -> Iterator[list[Generated]]:
     """The texts of each request; text i of a request has the seed (its seed, i), whatever it is written with."""
-    for request in requests:
-        length = request.length if isinstance(request.length, int) else model.sampling_defaults.length
+    settings = [request.settings() for request in requests]
+    for request, asked in zip(requests, settings, strict=True):
+        length = asked.length if isinstance(asked.length, int) else model.sampling_defaults.length
         check_room(model, request.n, length)
-    found = iter(
-        generate(
-            model,
-            [request.constraint() for request in requests for _ in range(request.n)],
-            seeds=[(request.seed, i) for request in requests for i in range(request.n)],
-            batch_size=batch_size,
-            **requests[0].settings(),
-        )
-    )
+    constraints = [request.constraint() for request in requests for _ in range(request.n)]
+    seeds = [(request.seed, i) for request in requests for i in range(request.n)]
+    texts = iter(generate(model, constraints, settings=settings[0], batch_size=batch_size, seeds=seeds))
     for request in requests:
-        yield list(islice(found, request.n))
+        yield list(islice(texts, request.n))
 
 
 def sentence(error: DiffinityError) -> str:
@@ -139,11 +134,7 @@ def _row(request: Request, answer: list[Generated] | str, tokens: bool) -> Row:
     row: Row = {} if request.id is None else {"id": request.id}
     if isinstance(answer, str):
         return row | {"error": answer}
-    row |= {
-        "texts": [one.text for one in answer],
-        "satisfied": [one.satisfied for one in answer],
-        "log_prob": [one.log_prob if math.isfinite(one.log_prob) else None for one in answer],
-        "seed": request.seed,
-        "finish_reason": [one.finish_reason for one in answer],
-    }
-    return row | {"tokens": [list(one.tokens) for one in answer]} if tokens else row
+    texts = [one.as_json() for one in answer]
+    row |= {name + "s" * (name == "text"): [one[name] for one in texts] for name in _REPORTED}
+    row["seed"] = request.seed
+    return row | {"tokens": [one["tokens"] for one in texts]} if tokens else row

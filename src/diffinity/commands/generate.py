@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,19 +30,72 @@ from diffinity.commands.options import (
     write_text,
 )
 from diffinity.errors import InvalidArgument
+from diffinity.generation.settings import GenerationSettings, Option, from_spoken, shown_options
 
 if TYPE_CHECKING:
     from diffinity.generation import Generated
-    from diffinity.models.protocol import DiffusionLM
-    from diffinity.sampling import SamplerState
+    from diffinity.models.protocol import TextModel
     from diffinity.trace import Trace
 
 TURN = 16  # texts that are written before any of them is printed
 
-LengthOption = Annotated[str | None, typer.Option(help="Tokens per text; auto: as many as it takes.", metavar="N")]
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that takes `settings` as one with an option for each of `GenerationSettings`."""
+    options = command_line_options()
+
+    @functools.wraps(command)
+    def wrapped(**arguments: Any) -> None:
+        spoken = {option.name: arguments.pop(option.name) for option in options}
+        command(settings=settings_of(spoken), **arguments)
+
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    parameters = [one for one in own if one.name != "settings"]
+    at = next(i for i, one in enumerate(parameters) if one.name == "n") + 1
+    parameters[at:at] = [_parameter(option) for option in options]
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {one.name: one.annotation for one in parameters}
+    return wrapped
 
 
+def command_line_options() -> list[Option]:
+    """Those of `GenerationSettings` that a command line can spell: all but conversations."""
+    return [option for option in shown_options() if option.name != "messages"]
+
+
+def _parameter(option: Option) -> inspect.Parameter:
+    kind = str | None if option.name == "length" else option.type
+    least = option.least if isinstance(option.least, int) and option.least >= 1 else None
+    about = typer.Option(
+        help=option.help,
+        metavar="N" if option.name == "length" else None,
+        min=None if option.name == "length" else least,
+    )
+    return inspect.Parameter(
+        option.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=option.default,
+        annotation=Annotated[kind, about],
+    )
+
+
+def settings_of(spoken: Mapping[str, Any]) -> GenerationSettings:
+    """The settings that a command line asks for.
+
+    >>> settings_of({"steps": 8, "length": "auto"})
+    GenerationSettings({'length': 'auto', 'steps': 8})
+    """
+    for name, value in spoken.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidArgument(f"--{name.replace('_', '-')} must be a finite number, but is {value}")
+    asked = {**spoken, "length": tokens_asked(spoken.get("length"))}
+    return GenerationSettings.of(**from_spoken(asked))
+
+
+@with_settings
 def generate(
+    *,
+    settings: GenerationSettings,
     regex: RegexOption = None,
     json_schema: SchemaOption = None,
     choice: ChoiceOption = None,
@@ -49,20 +104,7 @@ def generate(
     not_regex: NotOption = None,
     model: ModelOption = None,
     n: Annotated[int, typer.Option("-n", "--n", help="How many texts.", min=1)] = 1,
-    length: LengthOption = None,
-    steps: Annotated[int | None, typer.Option(help="Denoising steps.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Text i is drawn from (seed, i).", min=0)] = 0,
-    guidance: Annotated[
-        str, typer.Option(help="auto, fast, best, mixed, gradient, posterior, path, paper or none.")
-    ] = "auto",
-    scale: Annotated[float, typer.Option(help="How strongly the constraint steers.")] = 2.5,
-    decode: Annotated[str, typer.Option(help="best, sample (both always match) or argmax.")] = "best",
-    method: Annotated[str, typer.Option(help="ancestral or ddim.")] = "ancestral",
-    score_temp: Annotated[float | None, typer.Option(help="Below 1: sharper.")] = None,
-    particles: Annotated[
-        int | None, typer.Option(help="Choose each text from so many, closer to the model's own.", min=1)
-    ] = None,
-    prompt: Annotated[str, typer.Option(help="What the text starts with.")] = "",
     deadline: Annotated[
         float | None, typer.Option(help="Stop after so many seconds; what is there still matches.")
     ] = None,
@@ -71,87 +113,71 @@ def generate(
     trace: Annotated[Path | None, typer.Option(help="Write a page that replays the denoising.")] = None,
 ) -> None:
     """Write texts that satisfy all the constraints given; without one, freely."""
-    from diffinity import generate as write
-    from diffinity import load
+    from diffinity import Generator, load
     from diffinity.memory import check_room
-    from diffinity.request import ANY_TEXT
     from diffinity.trace import Trace
 
-    tokens = tokens_asked(length)
-    if not math.isfinite(scale):
-        raise InvalidArgument(f"--scale must be a finite number, but is {scale}")
     check_device(device)
     if trace is not None:
         check_writable(trace)
     asked = Asked(regex, json_schema, choice, type_name, contains, not_regex)
     constraint = asked.constraint()
     lm = load(model, device=device)
-    defaults = lm.sampling_defaults
-    check_room(lm, n, tokens if isinstance(tokens, int) else defaults.length)
-    total = defaults.num_inference_steps if steps is None else steps
-    record = Trace(particles or 1) if trace is not None else None
-    options: dict[str, Any] = {
-        "num_inference_steps": steps,
-        "guidance": guidance if constraint is not None or prompt else "none",
-        "guidance_scale": scale,
-        "decode": decode,
-        "particles": particles,
-        "prompt": prompt,
-        "method": method,
-        "score_temp": score_temp,
-    }
-    found: list[Generated] = []
+    check_room(lm, n, settings.length if isinstance(settings.length, int) else lm.sampling_defaults.length)
+    write = Generator(lm, constraint, settings)
+    total, particles = write.num_inference_steps, settings.particles or 1
+    record = Trace(particles) if trace is not None else None
+    texts: list[Generated] = []
     began = time.monotonic()
     try:
         for first in range(0, n, TURN):
             seeds = [(seed, i) for i in range(first, min(n, first + TURN))]
-            with watching(lm, record, total, particles or 1, live=out.is_terminal and not as_json) as watch:
+            with watching(lm, record, total, particles, live=out.is_terminal and not as_json) as watch:
                 part = write(
-                    lm,
-                    constraint if constraint is not None else ANY_TEXT,
                     len(seeds),
-                    tokens,  # type: ignore[arg-type]
                     seeds=seeds,
                     deadline=None if deadline is None else max(0.0, deadline + began - time.monotonic()),
                     callback_on_step_end=watch,
-                    **options,
                 )
             for one in part:
                 print(spelled(one, as_json), flush=True)
-            found += part
+            texts += part
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted: {len(found)} of {n} texts were written") from None
-    missed = sum(not one.satisfied for one in found)
+        raise Interrupted(f"interrupted: {len(texts)} of {n} texts were written") from None
+    missed = sum(not one.satisfied for one in texts)
     if missed:
-        err.print(f"{missed} of {n} texts do not satisfy the constraint: --decode {decode} repairs nothing")
+        err.print(
+            f"{missed} of {n} texts do not satisfy the constraint: --decode {settings.decode} repairs nothing"
+        )
     if record is not None and trace is not None:
-        settings = {
+        described = {
             "model": model or "the embedded one",
-            "length": len(found[0].tokens),
+            "length": write.length,
             "steps": total,
             "seed": seed,
-            "guidance": options["guidance"],
-            "scale": scale,
-            "decoding": decode,
-            "sampler": method,
+            "guidance": write.settings.guidance,
+            "scale": settings.guidance_scale,
+            "decoding": settings.decode,
+            "sampler": settings.method,
         }
-        write_text(trace, record.page(lm, found, constraint=asked.in_words(prompt), settings=settings))
+        page = record.page(lm, texts, constraint=asked.in_words(settings.prefix), settings=described)
+        write_text(trace, page)
         err.print(f"wrote {trace}", soft_wrap=True)
 
 
 @contextmanager
 def watching(
-    model: DiffusionLM, record: Trace | None, total: int, particles: int, *, live: bool
-) -> Iterator[Callable[[int, SamplerState], None] | None]:
+    model: TextModel, record: Trace | None, total: int, particles: int, *, live: bool
+) -> Iterator[Callable[[int, Any], None] | None]:
     """What is called after every step, for the record and for the live view; None if there is neither."""
     from diffinity.commands.live import live_drafts
 
     with ExitStack() as views:
-        watchers: list[Callable[[int, SamplerState], None]] = [] if record is None else [record]
+        watchers: list[Callable[[int, Any], None]] = [] if record is None else [record]
         if live:
             watchers.append(views.enter_context(live_drafts(out, model, total, particles)))
 
-        def tell(step: int, state: SamplerState) -> None:
+        def tell(step: int, state: Any) -> None:
             for watcher in watchers:
                 watcher(step, state)
 
@@ -174,18 +200,5 @@ def tokens_asked(length: str | None) -> int | str | None:
 def spelled(one: Generated, as_json: bool) -> str:
     """A text as it is printed: as JSON, or itself, for a terminal without what would steer it."""
     if as_json:
-        return json.dumps(row(one), ensure_ascii=False)
+        return json.dumps(one.as_json(), ensure_ascii=False)
     return visible(one.text) if out.is_terminal else one.text
-
-
-def row(one: Generated) -> dict[str, Any]:
-    """A text and how it came about as JSON has it: no number that is not finite."""
-    return {
-        "text": one.text,
-        "satisfied": one.satisfied,
-        "tokens": list(one.tokens),
-        "log_acceptance": [value if math.isfinite(value) else None for value in one.log_acceptance],
-        "log_prob": one.log_prob if math.isfinite(one.log_prob) else None,
-        "seed": list(one.seed),
-        "finish_reason": one.finish_reason,
-    }

@@ -13,8 +13,8 @@ from rich.panel import Panel
 from rich.text import Text
 
 from diffinity.commands.console import visible
-from diffinity.models.protocol import DiffusionLM
-from diffinity.sampling import SamplerState
+from diffinity.models.protocol import TextModel
+from diffinity.processes.base import State
 from diffinity.trace import Frame, Pieces
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -26,12 +26,12 @@ SECONDS_BETWEEN = 0.1
 class LiveDrafts:
     """What the view shows of a run; give it to `generate` as `callback_on_step_end`."""
 
-    def __init__(self, model: DiffusionLM, live: Live, total: int, particles: int = 1) -> None:
+    def __init__(self, model: TextModel, live: Live, total: int, particles: int = 1) -> None:
         self._pieces, self._live, self._total, self._particles = Pieces(model), live, total, particles
         self._curves: list[list[float]] = []
         self._shown_at = -math.inf
 
-    def __call__(self, step: int, state: SamplerState) -> None:
+    def __call__(self, step: int, state: State) -> None:
         if step == 0:
             self._curves = [[] for _ in range(MOST_DRAFTS)]
         seen = None if state.prediction is None else state.prediction.log_acceptance
@@ -80,7 +80,7 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
 
 
 @contextmanager
-def live_drafts(console: Console, model: DiffusionLM, total: int, particles: int = 1) -> Iterator[LiveDrafts]:
+def live_drafts(console: Console, model: TextModel, total: int, particles: int = 1) -> Iterator[LiveDrafts]:
     """The view, for as long as the `with` block runs; it leaves nothing behind."""
     with Live(console=console, transient=True, auto_refresh=False) as live:
         yield LiveDrafts(model, live, total, particles)

@@ -61,7 +61,7 @@ class Asked:
             more=[] if self.type_name is None else [constraint(named_type(self.type_name))],
         )
 
-    def in_words(self, prompt: str = "") -> list[tuple[str, str]]:
+    def in_words(self, prefix: str = "") -> list[tuple[str, str]]:
         """Each for a person."""
         from diffinity.request import in_words
 
@@ -72,7 +72,7 @@ class Asked:
             type_name=self.type_name,
             contains=self.contains,
             not_regex=self.not_regex,
-            prompt=prompt,
+            prefix=prefix,
         )
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from diffinity.models.plaid import each
-from diffinity.models.protocol import DiffusionLM
+from diffinity.models.protocol import EmbeddingDiffusion
 from diffinity.models.schedule import NoiseLevel
 
 
@@ -22,9 +22,14 @@ class DenoisingStep:
     index: int  # 0 for the first (noisiest) step
     total: int
 
-    def gamma(self, model: DiffusionLM) -> Tensor:
+    def gamma(self, model: EmbeddingDiffusion) -> Tensor:
         """γ as `model.denoise` takes it, (B,)."""
         return self.level.gamma.to(model.dtype).expand(self.z.shape[0])
+
+    def denoise(self, model: EmbeddingDiffusion, z: Tensor | None = None) -> Tensor:
+        """The model's logits (B, L, V) at this step; with a graph where `z` is given and requires one."""
+        z = self.z if z is None else z
+        return model.denoise(z.to(model.dtype), self.gamma(model), self.x_selfcond)
 
 
 @dataclass(frozen=True)
@@ -40,11 +45,22 @@ class Prediction:
     shift: Tensor | None = None  # (B, L, d), float64
     log_acceptance: Tensor | None = None  # (B,): log P(L) before the shift, where a language guides
 
+    def select(self, rows: Tensor) -> Prediction:
+        """That of some rows."""
+        at = rows.to(self.logits.device)
+        return Prediction(
+            self.logits[at],
+            self.x[at],
+            self.x_selfcond[at],
+            None if self.shift is None else self.shift[at],
+            None if self.log_acceptance is None else self.log_acceptance[at],
+        )
+
 
 class Guidance(Protocol):
     """Steers a denoising step."""
 
-    def predict(self, model: DiffusionLM, step: DenoisingStep) -> Prediction:
+    def predict(self, model: EmbeddingDiffusion, step: DenoisingStep) -> Prediction:
         """The prediction at `step`, one network call at least."""
         ...
 
@@ -52,7 +68,7 @@ class Guidance(Protocol):
 class Unguided:
     """The model by itself."""
 
-    def predict(self, model: DiffusionLM, step: DenoisingStep) -> Prediction:
-        logits = model.denoise(step.z.to(model.dtype), step.gamma(model), step.x_selfcond)
+    def predict(self, model: EmbeddingDiffusion, step: DenoisingStep) -> Prediction:
+        logits = step.denoise(model)
         x = each(logits.softmax(dim=-1), model.embedding)
         return Prediction(logits, x, x_selfcond=x)

@@ -21,7 +21,7 @@ from diffinity.errors import InvalidArgument
 from diffinity.guidance.base import DenoisingStep, Prediction
 from diffinity.models.plaid import MUP_BASE_WIDTH
 from diffinity.models.plaid_lm import PlaidLM
-from diffinity.models.protocol import DiffusionLM
+from diffinity.models.protocol import EmbeddingDiffusion
 from diffinity.models.schedule import NoiseLevel
 
 Form = Literal["full", "latent", "backbone"]
@@ -38,7 +38,7 @@ class Observation:
 
 
 def observe(
-    model: DiffusionLM, form: Form, telling: Sequence[int], z: Tensor, gamma: Tensor, x_selfcond: Tensor
+    model: EmbeddingDiffusion, form: Form, telling: Sequence[int], z: Tensor, gamma: Tensor, x_selfcond: Tensor
 ) -> Observation:
     """The features (B, L, F) of z (B, L, d) at gamma (B,); differentiable in z.
 
@@ -67,7 +67,7 @@ def observe(
     return Observation(torch.cat([log_p, x], dim=-1), logits)
 
 
-def token_readers(model: DiffusionLM, form: Form, telling: Sequence[int]) -> Tensor:
+def token_readers(model: EmbeddingDiffusion, form: Form, telling: Sequence[int]) -> Tensor:
     """For each telling token the direction (F,) in feature space that speaks for it at a position, (K, F).
 
     A classifier begins with these: to find one token among all directions takes more examples than there are.
@@ -88,7 +88,7 @@ def token_readers(model: DiffusionLM, form: Form, telling: Sequence[int]) -> Ten
     return torch.cat([0.5 * readout, embedded], dim=1)
 
 
-def check_form(model: DiffusionLM, form: Form) -> None:
+def check_form(model: EmbeddingDiffusion, form: Form) -> None:
     """Refuse a form that does not exist, or that the model has no features for.
 
     >>> import diffinity as dy
@@ -198,7 +198,7 @@ class NoisyClassifier:
     head: ClassifierHead
 
     def log_odds(
-        self, model: DiffusionLM, z: Tensor, gamma: Tensor, x_selfcond: Tensor
+        self, model: EmbeddingDiffusion, z: Tensor, gamma: Tensor, x_selfcond: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """The log-odds (B,) for z (B, L, d) at gamma (B,), and the denoiser's logits where it was called."""
         seen = observe(model, self.form, self.telling, z, gamma, x_selfcond)
@@ -216,7 +216,7 @@ class ClassifierGuidance:
     classifier: NoisyClassifier
     scale: float = 20.0
 
-    def predict(self, model: DiffusionLM, step: DenoisingStep) -> Prediction:
+    def predict(self, model: EmbeddingDiffusion, step: DenoisingStep) -> Prediction:
         with torch.enable_grad():
             z = step.z.detach().requires_grad_()
             log_odds, logits = self.classifier.log_odds(
@@ -224,7 +224,7 @@ class ClassifierGuidance:
             )
             (gradient,) = torch.autograd.grad(F.logsigmoid(log_odds).sum(), z)
         if logits is None:
-            logits = model.denoise(step.z.to(model.dtype), step.gamma(model), step.x_selfcond)
+            logits = step.denoise(model)
         logits = logits.detach()
         x = logits.softmax(dim=-1) @ model.embedding
         shift = self.scale * gradient.double() * (step.level.sigma_squared / step.level.alpha)

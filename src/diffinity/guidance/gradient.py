@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from diffinity.guidance.base import DenoisingStep, Prediction
 from diffinity.guidance.language import LanguageGuidance
-from diffinity.models.protocol import DiffusionLM
+from diffinity.models.protocol import EmbeddingDiffusion
 
 
 @dataclass(frozen=True)
 class GradientGuidance(LanguageGuidance):
     """∇_z log P(L), without a graph through the programme. `guided_selfcond=False` is the paper as published."""
 
-    def _guided(self, model: DiffusionLM, step: DenoisingStep, gamma: float) -> Prediction:
-        return self._through_network(model, step, gamma)
+    def _guided(self, model: EmbeddingDiffusion, step: DenoisingStep, scale: float) -> Prediction:
+        return self._through_network(model, step, scale)

@@ -1,23 +1,25 @@
-"""What the guidances towards a language share: automata, scale, when to act, and the guided estimate.
+"""Guidance of embeddings towards a language: what acceptance says of the tokens, turned into a shift of x̂.
 
-Each method gives the difference q − p between what acceptance says of the tokens and what the model says, and a
-way to turn it into a shift of x̂. The guided estimate q·E is handed to the next step as self-conditioning.
+`Reading` gives q − p, the difference between what acceptance says of the tokens and what the model says. Here it
+becomes a shift, in closed form or through the network's Jacobian. The guided estimate q·E is handed to the next
+step as self-conditioning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from diffinity.acceptance import GradientAcceptance, MeanAcceptance, gradient_acceptance, mean_acceptance
+from diffinity.acceptance import Backend
 from diffinity.alignment import TokenAutomaton
 from diffinity.errors import InvalidArgument
 from diffinity.guidance.base import DenoisingStep, Prediction, Unguided
+from diffinity.guidance.reading import Reading
 from diffinity.models.plaid import each
-from diffinity.models.protocol import DiffusionLM
+from diffinity.models.protocol import EmbeddingDiffusion
 
 ALMOST_CERTAIN = 1e-6  # a language that has all but this much of the probability needs no steering
 
@@ -27,14 +29,14 @@ class LanguageGuidance:
     """Steers towards the language of an automaton, or of one automaton per sample.
 
     `scale` is γ, or a function of the share of steps done; `start` the share of steps before guidance sets in;
-    `guided_selfcond` hands q·E to the next step (the paper's own method does not); `on_step` is told log P(L).
+    `guided_selfcond` hands q·E to the next step (the paper's own method does not).
     """
 
     automata: TokenAutomaton | Sequence[TokenAutomaton]
     scale: float | Callable[[float], float] = 2.5
     start: float = 0.0
     guided_selfcond: bool = True
-    on_step: Callable[[int, Tensor], None] | None = field(default=None, compare=False)
+    backend: Backend = "auto"
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.start <= 1.0:
@@ -42,47 +44,38 @@ class LanguageGuidance:
         if isinstance(self.scale, int | float) and not 0 <= self.scale < float("inf"):
             raise InvalidArgument(f"guidance_scale must be a finite number, at least 0, but is {self.scale}")
 
-    def predict(self, model: DiffusionLM, step: DenoisingStep) -> Prediction:
+    def predict(self, model: EmbeddingDiffusion, step: DenoisingStep) -> Prediction:
         done = step.index / max(1, step.total)
         if done < self.start:
             return Unguided().predict(model, step)
-        gamma = self.scale(done) if callable(self.scale) else self.scale
-        return self._guided(model, step, gamma)
+        scale = self.scale(done) if callable(self.scale) else self.scale
+        return self._guided(model, step, scale)
 
-    def _guided(self, model: DiffusionLM, step: DenoisingStep, gamma: float) -> Prediction:
+    def reading(self, logits: Tensor, step: DenoisingStep) -> Reading:
+        """What acceptance says of the logits (B, L, V)."""
+        return Reading(logits, self.automata, backend=self.backend)
+
+    def _guided(self, model: EmbeddingDiffusion, step: DenoisingStep, scale: float) -> Prediction:
         """In closed form: the shift is γ·(q − p)·E, with no pass back through the network."""
-        logits = model.denoise(step.z.to(model.dtype), step.gamma(model), step.x_selfcond)
+        logits = step.denoise(model)
         p, embedding = logits.softmax(dim=-1), model.embedding
         x = each(p, embedding)
-        found = self._mean(logits, p, x, embedding)
-        self._tell(step, found.log_prob)
-        if min(found.log_prob.tolist()) > -ALMOST_CERTAIN:
-            return Prediction(logits, x, x_selfcond=x, log_acceptance=found.log_prob)
-        shift = gamma * (found.mean - x).double()
-        return Prediction(logits, x, found.mean if self.guided_selfcond else x, shift, found.log_prob)
+        conditional = self.reading(logits, step).mean(p, x, embedding)
+        if min(conditional.log_prob.tolist()) > -ALMOST_CERTAIN:
+            return Prediction(logits, x, x_selfcond=x, log_acceptance=conditional.log_prob)
+        shift = scale * (conditional.mean - x).double()
+        guided = conditional.mean if self.guided_selfcond else x
+        return Prediction(logits, x, guided, shift, conditional.log_prob)
 
-    def _through_network(self, model: DiffusionLM, step: DenoisingStep, gamma: float) -> Prediction:
+    def _through_network(self, model: EmbeddingDiffusion, step: DenoisingStep, scale: float) -> Prediction:
         """By one vector–Jacobian product: the shift is γ·(σ²/α)·Jᵀ(q − p), J = ∂logits/∂z."""
         with torch.enable_grad():
             z = step.z.detach().requires_grad_()
-            logits = model.denoise(z.to(model.dtype), step.gamma(model), step.x_selfcond)
+            logits = step.denoise(model, z)
             p = logits.detach().softmax(dim=-1)
             x = each(p, model.embedding)
-            found = self._gradient(logits.detach(), p)
-            self._tell(step, found.log_prob)
-            guided = x + each(found.gradient, model.embedding) if self.guided_selfcond else x
-            (gradient,) = torch.autograd.grad(logits, z, found.gradient)
-        shift = gamma * gradient.double() * (step.level.sigma_squared / step.level.alpha)
-        return Prediction(logits.detach(), x, guided, shift, found.log_prob)
-
-    def _gradient(self, logits: Tensor, softmax: Tensor) -> GradientAcceptance:
-        """log P(L) and q − p, which may take the place of the softmax."""
-        return gradient_acceptance(logits, self.automata, softmax)
-
-    def _mean(self, logits: Tensor, softmax: Tensor, x: Tensor, embedding: Tensor) -> MeanAcceptance:
-        """log P(L) and q·E, where x is p·E."""
-        return mean_acceptance(logits, self.automata, softmax, x, embedding)
-
-    def _tell(self, step: DenoisingStep, log_prob: Tensor) -> None:
-        if self.on_step is not None:
-            self.on_step(step.index, log_prob)
+            conditional = self.reading(logits.detach(), step).gradient(p)
+            guided = x + each(conditional.gradient, model.embedding) if self.guided_selfcond else x
+            (gradient,) = torch.autograd.grad(logits, z, conditional.gradient)
+        shift = scale * gradient.double() * (step.level.sigma_squared / step.level.alpha)
+        return Prediction(logits.detach(), x, guided, shift, conditional.log_prob)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diffinity.guidance.base import DenoisingStep, Guidance, Prediction
-from diffinity.models.protocol import DiffusionLM
+from diffinity.models.protocol import EmbeddingDiffusion
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,6 @@ class MixedGuidance:
     second: Guidance
     until: float = 0.5
 
-    def predict(self, model: DiffusionLM, step: DenoisingStep) -> Prediction:
+    def predict(self, model: EmbeddingDiffusion, step: DenoisingStep) -> Prediction:
         chosen = self.first if step.index < self.until * step.total else self.second
         return chosen.predict(model, step)

@@ -6,14 +6,14 @@ concentrates it, and stays the best one because the latent follows it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from diffinity.acceptance import GradientAcceptance, MeanAcceptance, gradient_acceptance, mean_acceptance
 from diffinity.guidance.base import DenoisingStep, Prediction
 from diffinity.guidance.language import LanguageGuidance
-from diffinity.models.protocol import DiffusionLM
+from diffinity.guidance.reading import Reading
+from diffinity.models.protocol import EmbeddingDiffusion
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,10 @@ class PathGuidance(LanguageGuidance):
     jacobian: bool = False
     draw: int | None = None
 
-    def _gradient(self, logits: Tensor, softmax: Tensor) -> GradientAcceptance:
-        return gradient_acceptance(logits, self.automata, softmax, path=True, seed=self.draw)
+    def reading(self, logits: Tensor, step: DenoisingStep) -> Reading:
+        seed = None if self.draw is None else self.draw * 1_000_003 + step.index
+        return Reading(logits, self.automata, path=True, path_seed=seed)
 
-    def _mean(self, logits: Tensor, softmax: Tensor, x: Tensor, embedding: Tensor) -> MeanAcceptance:
-        return mean_acceptance(logits, self.automata, softmax, x, embedding, path=True, seed=self.draw)
-
-    def _guided(self, model: DiffusionLM, step: DenoisingStep, gamma: float) -> Prediction:
-        here = self if self.draw is None else replace(self, draw=self.draw * 1_000_003 + step.index)
-        if self.jacobian:
-            return here._through_network(model, step, gamma)
-        return super(PathGuidance, here)._guided(model, step, gamma)
+    def _guided(self, model: EmbeddingDiffusion, step: DenoisingStep, scale: float) -> Prediction:
+        guided = self._through_network if self.jacobian else super()._guided
+        return guided(model, step, scale)

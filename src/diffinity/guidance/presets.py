@@ -49,6 +49,14 @@ def named_guidance(name: str, automata: Automata, scale: float = 2.5) -> Guidanc
     >>> named_guidance("path", [], scale=1.5).scale
     1.5
     """
+    check_name(name)
+    return _MAKERS[name](automata, scale)
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that no guidance has.
+
+    >>> check_name("auto")
+    """
     if name not in _MAKERS:
         raise InvalidArgument(f"guidance must be one of {', '.join(_MAKERS)}, but is {name!r}")
-    return _MAKERS[name](automata, scale)

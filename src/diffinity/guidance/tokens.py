@@ -17,7 +17,7 @@ from torch import Tensor
 
 from diffinity.errors import InvalidArgument
 from diffinity.guidance.base import DenoisingStep, Prediction
-from diffinity.models.protocol import DiffusionLM
+from diffinity.models.protocol import EmbeddingDiffusion
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class TokenGuidance:
 
     targets: Sequence[TokenTarget]
 
-    def predict(self, model: DiffusionLM, step: DenoisingStep) -> Prediction:
+    def predict(self, model: EmbeddingDiffusion, step: DenoisingStep) -> Prediction:
         self._check(vocab_size=model.embedding.shape[0], length=step.z.shape[1])
         with torch.enable_grad():
             z = step.z.detach().requires_grad_()
-            logits = model.denoise(z.to(model.dtype), step.gamma(model), step.x_selfcond)
+            logits = step.denoise(model, z)
             (gradient,) = torch.autograd.grad(self.objective(logits), z)
         logits = logits.detach()
         x = logits.softmax(dim=-1) @ model.embedding

@@ -1,4 +1,4 @@
-"""Continuous diffusion language models: the protocol, PLAID, LangFlow, the exact Markov model, and their files."""
+"""Diffusion language models: the protocol, PLAID, LangFlow, the exact Markov model, and their files."""
 
 from diffinity.models.langflow import LangFlowConfig
 from diffinity.models.langflow_import import import_langflow
@@ -9,17 +9,26 @@ from diffinity.models.markov import MarkovLM, fit_markov
 from diffinity.models.plaid import PlaidConfig
 from diffinity.models.plaid_import import import_plaid
 from diffinity.models.plaid_lm import PlaidLM
-from diffinity.models.protocol import DiffusionLM, SamplingDefaults
+from diffinity.models.protocol import (
+    DiffusionLM,
+    EmbeddingDiffusion,
+    SamplingDefaults,
+    TextModel,
+    TokenDiffusion,
+)
 
 __all__ = [
     "Bound",
     "DiffusionLM",
+    "EmbeddingDiffusion",
     "LangFlowConfig",
     "LangFlowLM",
     "MarkovLM",
     "PlaidConfig",
     "PlaidLM",
     "SamplingDefaults",
+    "TextModel",
+    "TokenDiffusion",
     "fit_markov",
     "import_langflow",
     "import_plaid",

@@ -1,13 +1,27 @@
-"""What guidance and sampling need of a continuous diffusion language model, and nothing more."""
+"""What generation needs of a diffusion language model, and nothing more: one base, two kinds.
+
+`TextModel` is what every model has. `EmbeddingDiffusion` denoises token embeddings (PLAID, LangFlow), and
+`TokenDiffusion` denoises tokens (LLaDA, Dream, MDLM, Duo). `diffinity.testing` has the laws of both as test
+classes.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
+
+from diffinity.alignment.vocabulary import Vocabulary
+from diffinity.errors import InvalidArgument
+
+Noise = Literal["mask", "uniform"]
+Messages = Sequence[Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -24,21 +38,12 @@ class SamplingDefaults:
 
 
 @runtime_checkable
-class DiffusionLM(Protocol):
-    """A denoiser of token embeddings. Subclass it (or match it) to make any such model usable here.
-
-    The contract: `z = α·E[x] + σ·ε` with α² = sigmoid(−γ), σ² = sigmoid(γ), and `denoise` returns the
-    logits of p(token at position k | z) for every k.
-    """
+class TextModel(Protocol):
+    """What every diffusion language model has: tokens, and how it likes to be sampled."""
 
     eos_token_id: int | None = None
     start_token_id: int | None = None  # stands before every text, where the model was trained so
     sampling_defaults: SamplingDefaults = SamplingDefaults()
-
-    @property
-    def embedding(self) -> Tensor:
-        """The embedding of every token, (V, d), in the model's dtype."""
-        ...
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -52,8 +57,31 @@ class DiffusionLM(Protocol):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type in which `denoise` takes z and returns logits."""
+        """The type of the logits."""
         ...
+
+    @property
+    def vocab_size(self) -> int:
+        """How many logits a position has; may be more than the tokenizer has tokens."""
+        ...
+
+
+@runtime_checkable
+class EmbeddingDiffusion(TextModel, Protocol):
+    """A denoiser of token embeddings. Subclass it (or match it) to make any such model usable here.
+
+    The contract: `z = α·E[x] + σ·ε` with α² = sigmoid(−γ), σ² = sigmoid(γ), and `denoise` returns the
+    logits of p(token at position k | z) for every k.
+    """
+
+    @property
+    def embedding(self) -> Tensor:
+        """The embedding of every token, (V, d), in the model's dtype."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.embedding.shape[0])
 
     def gamma(self, t: Tensor) -> Tensor:
         """The noise level at times t (n,) in [0, 1], increasing, as float64 (n,)."""
@@ -64,7 +92,126 @@ class DiffusionLM(Protocol):
         ...
 
 
-def text_of(model: DiffusionLM, ids: list[int]) -> str:
+DiffusionLM = EmbeddingDiffusion  # the name of the first release
+
+
+@runtime_checkable
+class TokenDiffusion(TextModel, Protocol):
+    """A denoiser of tokens. Subclass it (or match it) to make any such model usable here.
+
+    The contract: at time t a token is still itself with probability 1 − t, and otherwise masked (`noise` "mask")
+    or a token drawn uniformly from all V ("uniform"); `logits` returns those of p(clean token at position k |
+    tokens).
+    """
+
+    noise: Noise = "mask"
+    order: str = "confidence"  # in which positions are unmasked when the caller does not say
+    reads_prompts: bool = False  # whether `logits` takes a context and `encode_prompt` makes one
+
+    @property
+    def mask_id(self) -> int:
+        """The id that stands for a masked token, for `noise` "mask"."""
+        ...
+
+    def logits(self, tokens: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
+        """Logits (B, L, V) for tokens (B, L) at times t (B,); `context` (B, P) is what stands before them."""
+        ...
+
+    def encode_prompt(self, prompt: str | None, messages: Messages | None) -> list[int]:
+        """The token ids of what the model reads before it writes; `messages` go through its chat template."""
+        raise InvalidArgument(no_prompt(self))
+
+
+def no_prompt(model: object) -> str:
+    """What is said to a prompt for a model that reads none.
+
+    >>> no_prompt("")
+    'a str reads no prompt: prefix= is how the output starts'
+    """
+    return f"a {type(model).__name__} reads no prompt: prefix= is how the output starts"
+
+
+_MEMBERS: dict[type, tuple[str, ...]] = {
+    EmbeddingDiffusion: ("tokenizer", "device", "dtype", "embedding", "gamma", "denoise"),
+    TokenDiffusion: ("tokenizer", "device", "dtype", "vocab_size", "logits"),
+}
+
+
+def check_model(model: object) -> Literal["embedding", "token"]:
+    """Which of the two kinds a model is; where it is neither, what it lacks is named.
+
+    >>> class Half(EmbeddingDiffusion):
+    ...     embedding = torch.eye(2)
+    >>> check_model(Half())
+    Traceback (most recent call last):
+    diffinity.errors.InvalidArgument: Half is no whole EmbeddingDiffusion: it has no tokenizer, device, dtype, \
+gamma, denoise
+    >>> check_model("gpt2")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    diffinity.errors.InvalidArgument: a model is an EmbeddingDiffusion or a TokenDiffusion, ... not a str: ...
+    """
+    for kind, members in _MEMBERS.items():
+        lacking = [member for member in members if _lacks(model, kind, member)]
+        if not lacking:
+            return "token" if kind is TokenDiffusion else "embedding"
+        if kind in type(model).__mro__ or len(lacking) < len(members) // 2:
+            raise InvalidArgument(
+                f"{type(model).__name__} is no whole {kind.__name__}: it has no {', '.join(lacking)}"
+            )
+    raise InvalidArgument(
+        "a model is an EmbeddingDiffusion or a TokenDiffusion, such as dy.load() gives, not a "
+        f"{type(model).__name__}: see docs/models.md"
+    )
+
+
+def _lacks(model: object, kind: type, member: str) -> bool:
+    """Whether a member is missing, or is the protocol's own, which does nothing."""
+    in_class = getattr(type(model), member, None)
+    if in_class is None:
+        return member not in getattr(model, "__dict__", {})
+    return any(in_class is base.__dict__.get(member) for base in (TextModel, kind))
+
+
+def vocab_size_of(model: TextModel) -> int:
+    """How many logits a position has.
+
+    >>> import diffinity as dy
+    >>> vocab_size_of(dy.fit_markov(["a b."])) > 256
+    True
+    """
+    embedding = getattr(model, "embedding", None)
+    return int(model.vocab_size if embedding is None else embedding.shape[0])
+
+
+_vocabularies: WeakKeyDictionary[TextModel, Vocabulary] = WeakKeyDictionary()
+
+
+def vocabulary_of(model: TextModel) -> Vocabulary:
+    """What a model's tokens spell, one entry for each logit; made once for a model.
+
+    >>> import diffinity as dy
+    >>> model = dy.fit_markov(["a b."])
+    >>> len(vocabulary_of(model)) == vocab_size_of(model)
+    True
+    """
+    made = _vocabularies.get(model)
+    size, eos = vocab_size_of(model), model.eos_token_id
+    if made is None or len(made) != size or (eos is not None and made.eos_id != eos):
+        made = _vocabulary(model.tokenizer.to_str(), eos, model.start_token_id, size)
+        _vocabularies[model] = made
+    return made
+
+
+@lru_cache(maxsize=8)
+def _vocabulary(tokenizer_json: str, eos: int | None, start: int | None, size: int) -> Vocabulary:
+    known = Vocabulary.from_tokenizer(Tokenizer.from_str(tokenizer_json), eos, start)
+    if len(known) == size:
+        return known
+    padding = [None] * (size - len(known))  # logits that no token of the tokenizer has
+    return replace(known, tokens=(*known.tokens[:size], *padding))
+
+
+def text_of(model: TextModel, ids: list[int]) -> str:
     """The text that token ids spell: what stands before the first end token, without the start token."""
     ids = without_start(model, ids)
     if model.eos_token_id is not None and model.eos_token_id in ids:
@@ -73,6 +220,6 @@ def text_of(model: DiffusionLM, ids: list[int]) -> str:
     return text
 
 
-def without_start(model: DiffusionLM, ids: list[int]) -> list[int]:
+def without_start(model: TextModel, ids: list[int]) -> list[int]:
     """Token ids without the model's start token, if they begin with it."""
     return ids[1:] if model.start_token_id is not None and ids[:1] == [model.start_token_id] else ids

@@ -16,12 +16,13 @@ from torch import Tensor
 import diffinity as dy
 from diffinity.alignment import TokenAutomaton
 from diffinity.bench.draws import word_tokenizer
+from diffinity.generation.particles import effective_size, systematic
 from diffinity.guidance import DenoisingStep, Guidance, PathGuidance, PosteriorGuidance, Prediction, Unguided
 from diffinity.models.markov import MarkovLM
 from diffinity.models.protocol import DiffusionLM, SamplingDefaults
 from diffinity.models.schedule import NoiseLevel
-from diffinity.particles import Proposal, effective_size, log_move_ratio, sample_particles, systematic
-from diffinity.sampling import SamplerState, sample_generator
+from diffinity.processes.gaussian import log_move_ratio
+from diffinity.sampling import Proposal, SamplerState, sample_generator, sample_particles
 
 TEXTS = ["a b c", "a b", "b c a", "c", "b b c", "a c b", "a b c", "c c"]
 

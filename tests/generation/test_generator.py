@@ -30,7 +30,7 @@ def test_a_regex_is_always_matched(model: MarkovLM, guidance: str) -> None:
         n=4,
         length=LENGTH,
         num_inference_steps=24,
-        guidance=guidance,  # type: ignore[arg-type]
+        guidance=guidance,
     )
     assert len(found) == 4
     for one in found:
@@ -68,8 +68,8 @@ def test_one_constraint_for_each_text(model: MarkovLM) -> None:
     assert found[2].text in ("x", "y")
 
 
-def test_a_prompt_is_how_the_text_starts(model: MarkovLM) -> None:
-    for one in dy.generate(model, dy.Regex(".*\\."), n=3, length=LENGTH, num_inference_steps=16, prompt="the dog"):
+def test_a_prefix_is_how_the_text_starts(model: MarkovLM) -> None:
+    for one in dy.generate(model, dy.Regex(".*\\."), n=3, length=LENGTH, num_inference_steps=16, prefix="the dog"):
         assert one.text.startswith("the dog")
 
 

@@ -1,0 +1,334 @@
+"""`Generator`: a model, a constraint and settings, compiled once; called, streamed, or asked for a batch.
+
+Every text that it gives by exact decoding satisfies its constraint, whatever ended the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from diffinity.acceptance import foreseen_bytes
+from diffinity.alignment import TokenAutomaton, align
+from diffinity.constraints.base import Constraint, Regex, Text
+from diffinity.constraints.python_types import constraint as as_constraint
+from diffinity.constraints.python_types import value_of
+from diffinity.errors import InfeasibleConstraint, InvalidArgument
+from diffinity.generation.loop import Run
+from diffinity.generation.making import check_settings, make_process, prompt_of
+from diffinity.generation.particles import Population
+from diffinity.generation.results import Draft, Generated
+from diffinity.generation.settings import GenerationSettings
+from diffinity.limits import current_limits
+from diffinity.memory import BYTES_PER_LOGIT, check_room
+from diffinity.models.protocol import TextModel, text_of, vocab_size_of, vocabulary_of, without_start
+from diffinity.processes.base import Cancellation, Draws, Seeds
+
+ANY_TEXT = r"(?s).*"
+LARGEST_BATCH = 64
+Callback = Callable[[int, Any], bool | None]
+
+
+class Generator:
+    """Writes texts that satisfy a constraint (or one text for each of a list of constraints).
+
+    A constraint is a `Regex`, `JsonSchema`, `Choice` … or anything that `dy.constraint` takes; None is any text.
+    It is compiled here, once; `InfeasibleConstraint` is raised here too. `options` are fields of
+    `GenerationSettings`, and change the `settings` where both are given.
+
+    >>> import diffinity as dy
+    >>> model = dy.fit_markov(["the cat sat.", "the dog ran."])
+    >>> write = dy.Generator(model, dy.Regex("the dog [a-z]+."), length=12, num_inference_steps=16)
+    >>> write(n=2, seed=1)
+    [Generated('the dog ran.', satisfied=True, seed=(1, 0), finish_reason='complete'), \
+Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')]
+    """
+
+    def __init__(
+        self,
+        model: TextModel,
+        constraint: object | Sequence[object] = None,
+        settings: GenerationSettings | None = None,
+        **options: Any,
+    ) -> None:
+        settings = GenerationSettings.of(settings, **options)
+        check_settings(model, settings)
+        several = isinstance(constraint, list | tuple)
+        if several and not constraint:
+            raise InvalidArgument("the list of constraints is empty")
+        given: tuple[object, ...] = tuple(constraint) if several else (constraint,)  # type: ignore[arg-type]
+        if settings.guidance == "auto" and not settings.prefix and all(one is None for one in given):
+            settings = replace(settings, guidance="none")  # there is nothing to steer to
+        self.model, self.settings = model, settings
+        self.constraints = given
+        self._several = several
+        self._context = prompt_of(model, settings)
+        wanted = [_with_prefix(_constraint(one), settings.prefix) for one in given]
+        vocabulary = vocabulary_of(model)
+        aligned = {one: align(one, vocabulary, settings.framing) for one in dict.fromkeys(wanted)}
+        self.automata = tuple(aligned[one] for one in wanted)
+        self.length = self._length(list(aligned.values()))
+        for automaton in aligned.values():
+            automaton.check_feasible(self.length)
+
+    def __repr__(self) -> str:
+        what = f"{len(self.constraints)} constraints" if self._several else repr(self.constraints[0])
+        return f"Generator({type(self.model).__name__}, {what}, length={self.length}, {self.settings.as_json()})"
+
+    @property
+    def num_inference_steps(self) -> int:
+        """How many steps a text takes."""
+        process = make_process(self.model, self.automata[:1], self.settings, context=self._context)
+        return process.num_inference_steps
+
+    def __call__(
+        self,
+        n: int = 1,
+        *,
+        seed: int = 0,
+        seeds: Seeds | None = None,
+        callback_on_step_end: Callback | None = None,
+        cancel: Cancellation | None = None,
+        deadline: float | None = None,
+    ) -> list[Generated]:
+        """`n` texts, or one for each of the constraints.
+
+        Text i has the seed (seed, i), or the i-th of `seeds`, and does not depend on what else is asked for.
+        `callback_on_step_end(step, state)` is called after every step, and returning True stops; `cancel`
+        (anything with `is_set()`) and `deadline` (seconds) are looked at between steps.
+        """
+        results: list[Generated] = []
+        for part in self._parts(n, seed, seeds):
+            run = self._run(part, cancel, deadline)
+            for state in run:
+                if callback_on_step_end is not None and callback_on_step_end(state.step - 1, state):
+                    run.stop()
+            results += self._results(part, run)
+        return results
+
+    def stream(
+        self,
+        n: int = 1,
+        *,
+        every: int = 1,
+        seed: int = 0,
+        seeds: Seeds | None = None,
+        cancel: Cancellation | None = None,
+        deadline: float | None = None,
+    ) -> Iterator[Draft | Generated]:
+        """As a call, while it happens: a `Draft` of the batch every so many steps, then its `Generated` texts."""
+        if every < 1:
+            raise InvalidArgument(f"every must be at least 1 step, but is {every}")
+        parts = list(self._parts(n, seed, seeds))
+        return self._streamed(parts, every, cancel, deadline)
+
+    def _streamed(
+        self, parts: list[_Part], every: int, cancel: Cancellation | None, deadline: float | None
+    ) -> Iterator[Draft | Generated]:
+        for part in parts:
+            run = self._run(part, cancel, deadline)
+            total = run.process.num_inference_steps
+            for state in run:
+                if state.step % every == 0 or state.step == total:
+                    yield self._draft(part, state, total)
+            yield from self._results(part, run)
+
+    def _length(self, automata: list[TokenAutomaton]) -> int:
+        length = self.settings.length
+        if length == "auto":
+            return max(comfortable_length(one) for one in automata)
+        return self.model.sampling_defaults.length if length is None else length
+
+    def _parts(self, n: int, seed: int, seeds: Seeds | None) -> Iterator[_Part]:
+        """The texts in batches that are denoised one after another."""
+        if self._several and n not in (1, len(self.constraints)):
+            raise InvalidArgument(
+                f"n is {n}, but there are {len(self.constraints)} constraints: one text for each"
+            )
+        if n < 1:
+            raise InvalidArgument(f"n must be at least 1, but is {n}")
+        wanted = list(range(len(self.constraints))) if self._several else [0] * n
+        if seeds is None:
+            seeds = [(seed, i) for i in range(len(wanted))]
+        if len(seeds) != len(wanted):
+            raise InvalidArgument(f"{len(seeds)} seeds for {len(wanted)} texts: give one (seed, index) for each")
+        check_room(self.model, len(wanted), self.length)
+        size = self.settings.batch_size or self._affordable()
+        for first in range(0, len(wanted), size):
+            piece = slice(first, first + size)
+            yield _Part(
+                tuple(self.constraints[i] for i in wanted[piece]),
+                tuple(self.automata[i] for i in wanted[piece]),
+                tuple(seeds[piece]),
+            )
+
+    def _affordable(self) -> int:
+        """How many texts at once keep a step's arrays within `limits.memory_bytes`; at least one."""
+        programme = max(foreseen_bytes(one, self.length) for one in set(self.automata))
+        logits = BYTES_PER_LOGIT * (self.length + len(self._context or ())) * vocab_size_of(self.model)
+        rows = self.settings.particles or 1
+        return max(1, min(LARGEST_BATCH, current_limits().memory_bytes // (rows * (logits + programme))))
+
+    def _run(self, part: _Part, cancel: Cancellation | None, deadline: float | None) -> Run[Any, Any]:
+        rows = self.settings.particles or 1
+        automata = [one for one in part.automata for _ in range(rows)]
+        weighted = self.settings.particles is not None
+        process = make_process(self.model, automata, self.settings, weighted=weighted, context=self._context)
+        population = Population(part.seeds, rows, automata) if weighted else None
+        draws = Draws(part.seeds, rows)
+        state = process.begin(draws, self.length)
+        return Run(process, state, draws, population=population, cancel=cancel, deadline=deadline)
+
+    def _results(self, part: _Part, run: Run[Any, Any]) -> list[Generated]:
+        ending, history, seeds, how = run.ending(), run.log_acceptance(), part.seeds, self.settings.decode
+        if run.population is not None:
+            population = run.population
+            chosen = population.choose(ending.log_acceptance(population.automata))
+            ending, history = ending.select(chosen), population.history[:, chosen].T
+            seeds, how = tuple(population.decoding_seeds()), "sample"
+        decoded = ending.decode(part.automata, how, seeds)
+        return self._texts(part, decoded.tokens, decoded.log_prob, history, run)
+
+    def _texts(
+        self, part: _Part, tokens: Tensor, log_prob: Tensor, history: Tensor, run: Run[Any, Any]
+    ) -> list[Generated]:
+        results = []
+        for i, ids in enumerate(tokens.tolist()):
+            satisfied = part.automata[i].accepts(ids)
+            text = self._text(ids)
+            has_value = satisfied and self.settings.framing != "search"
+            results.append(
+                Generated(
+                    text=text,
+                    satisfied=satisfied,
+                    tokens=tuple(ids),
+                    log_acceptance=tuple(history[i].tolist()),
+                    log_prob=float(log_prob[i]),
+                    seed=part.seeds[i],
+                    finish_reason=run.finish_reason,
+                    value=_value(part.constraints[i], text) if has_value else None,
+                )
+            )
+        return results
+
+    def _draft(self, part: _Part, state: Any, total: int) -> Draft:
+        rows = self.settings.particles or 1
+        prediction = state.prediction
+        accepted = prediction.log_acceptance
+        return Draft(
+            state.step,
+            total,
+            tuple(self._text(ids) for ids in prediction.logits[::rows].argmax(dim=-1).tolist()),
+            None if accepted is None else tuple(accepted[::rows].tolist()),
+            part.seeds,
+        )
+
+    def _text(self, ids: list[int]) -> str:
+        if self.settings.framing in ("eos", "eos_strict"):
+            return text_of(self.model, ids)
+        text: str = self.model.tokenizer.decode(without_start(self.model, ids), skip_special_tokens=False)
+        return text
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Texts that are denoised together: what each was asked to be, and its seed."""
+
+    constraints: tuple[object, ...]
+    automata: tuple[TokenAutomaton, ...]
+    seeds: tuple[tuple[int, int], ...]
+
+
+def generate(
+    model: TextModel,
+    constraint: object | Sequence[object] = None,
+    n: int = 1,
+    length: Any = None,
+    *,
+    settings: GenerationSettings | None = None,
+    seed: int = 0,
+    seeds: Seeds | None = None,
+    callback_on_step_end: Callback | None = None,
+    cancel: Cancellation | None = None,
+    deadline: float | None = None,
+    **options: Any,
+) -> list[Generated]:
+    """Write `n` texts that satisfy a constraint (or one text for each of a list of constraints).
+
+    The one-line form of `Generator`: `options` are the fields of `GenerationSettings`. With `decode` "best" or
+    "sample" every text satisfies its constraint, or `InfeasibleConstraint` is raised before the first step;
+    "argmax" takes the most probable tokens as they are, as the paper does. `prefix` is how the output starts;
+    `prompt` or `messages` is what the model reads before it writes, if it can. `length="auto"` is the shortest
+    comfortable one. Text i has the seed (seed, i), or the i-th of `seeds`, and does not depend on what else is
+    asked for; what does not fit `batch_size` (by default what fits `limits.memory_bytes`) is written in turns.
+    `particles=K` draws each text from K weighted trajectories: slower, and closer to the model's own
+    distribution given the constraint.
+
+    >>> import diffinity as dy
+    >>> model = dy.fit_markov(["the cat sat.", "the dog ran."])
+    >>> dy.generate(model, dy.Regex("the dog [a-z]+."), length=12, num_inference_steps=16)[0].satisfied
+    True
+    """
+    if length is not None:
+        options["length"] = length
+    return Generator(model, constraint, settings, **options)(
+        n, seed=seed, seeds=seeds, callback_on_step_end=callback_on_step_end, cancel=cancel, deadline=deadline
+    )
+
+
+def stream(
+    model: TextModel,
+    constraint: object | Sequence[object] = None,
+    n: int = 1,
+    length: Any = None,
+    *,
+    every: int = 1,
+    settings: GenerationSettings | None = None,
+    seed: int = 0,
+    seeds: Seeds | None = None,
+    cancel: Cancellation | None = None,
+    deadline: float | None = None,
+    **options: Any,
+) -> Iterator[Draft | Generated]:
+    """As `generate`, while it happens: a `Draft` of the batch every so many steps, then its `Generated` texts.
+
+    >>> import diffinity as dy
+    >>> model = dy.fit_markov(["the cat sat.", "the dog ran."])
+    >>> *drafts, last = dy.stream(model, dy.Regex("the dog [a-z]+."), length=12, num_inference_steps=16)
+    >>> len(drafts), last.satisfied
+    (16, True)
+    """
+    if length is not None:
+        options["length"] = length
+    return Generator(model, constraint, settings, **options).stream(
+        n, every=every, seed=seed, seeds=seeds, cancel=cancel, deadline=deadline
+    )
+
+
+def comfortable_length(automaton: TokenAutomaton) -> int:
+    """The length that `length="auto"` takes: half as much again as the shortest text needs, and some, in eights.
+
+    >>> from diffinity.alignment import Vocabulary
+    >>> comfortable_length(align(Text("a" * 20), Vocabulary([b"a", b""], eos_id=1)))
+    40
+    """
+    shortest = automaton.shortest()
+    if shortest is None:
+        raise InfeasibleConstraint("no text satisfies the constraint")
+    length = max(24, -(-(len(shortest) * 3 // 2 + 8) // 8) * 8)
+    return length if automaton.feasible(length) else len(shortest)
+
+
+def _constraint(given: object) -> Constraint:
+    return Regex(ANY_TEXT) if given is None else as_constraint(given)
+
+
+def _with_prefix(constraint: Constraint, prefix: str) -> Constraint:
+    return constraint & (Text(prefix) + Regex(ANY_TEXT)) if prefix else constraint
+
+
+def _value(given: object, text: str) -> Any:
+    return text if given is None else value_of(given, text)

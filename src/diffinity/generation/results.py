@@ -1,0 +1,70 @@
+"""What generation gives: texts, and drafts of them on the way."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from diffinity.processes.base import FinishReason
+
+SHOWN = 60  # characters of a text in a repr
+
+
+@dataclass(frozen=True, repr=False)
+class Generated:
+    """One text and how it came about.
+
+    `value` is what the text stands for: an instance of the Pydantic model or type that was asked for, the data of
+    a JSON Schema, and otherwise the text itself; None if the text does not satisfy the constraint.
+
+    >>> Generated("a b", True, (1, 2), (-1.0, 0.0), -0.5, (0, 3), "complete")
+    Generated('a b', satisfied=True, seed=(0, 3), finish_reason='complete')
+    """
+
+    text: str
+    satisfied: bool
+    tokens: tuple[int, ...]
+    log_acceptance: tuple[float, ...]  # log P(L) at each guided step
+    log_prob: float  # of the text under the distributions that its tokens were taken from
+    seed: tuple[int, int]
+    finish_reason: FinishReason
+    value: Any = None
+
+    def __repr__(self) -> str:
+        text = self.text if len(self.text) <= SHOWN else self.text[: SHOWN - 1] + "…"
+        return (
+            f"Generated({text!r}, satisfied={self.satisfied}, seed={self.seed}, "
+            f"finish_reason={self.finish_reason!r})"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The text and how it came about as JSON has it: no number that is not finite.
+
+        >>> Generated("a", True, (1,), (-math.inf,), -0.5, (0, 0), "complete").as_json()["log_acceptance"]
+        [None]
+        """
+        return {
+            "text": self.text,
+            "satisfied": self.satisfied,
+            "tokens": list(self.tokens),
+            "log_acceptance": [_finite(value) for value in self.log_acceptance],
+            "log_prob": _finite(self.log_prob),
+            "seed": list(self.seed),
+            "finish_reason": self.finish_reason,
+        }
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A batch half-way: what it would read if it were decoded now, token by token."""
+
+    step: int  # steps done
+    steps: int
+    texts: tuple[str, ...]
+    log_acceptance: tuple[float, ...] | None  # log P(L) of each, where a constraint guides
+    seeds: tuple[tuple[int, int], ...]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

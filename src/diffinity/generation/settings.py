@@ -1,0 +1,216 @@
+"""`GenerationSettings`: how texts are written, in one place for Python, the command line, batches and servers.
+
+Each option is one field. Its metadata says what it is called in JSON and on the command line (`name`), what it
+means (`help`), and which values are accepted (`accepts`, `least`, `above`), so that a new option is one line
+here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal, get_type_hints
+
+from pydantic import Field
+
+from diffinity.alignment import Framing, TokenAutomaton
+from diffinity.errors import InvalidArgument
+from diffinity.guidance.base import Guidance
+from diffinity.models.protocol import Messages
+from diffinity.processes.base import Decoding
+from diffinity.processes.gaussian import Method
+
+Length = int | Literal["auto"] | None
+MakeGuidance = Callable[[Sequence[TokenAutomaton]], Guidance]
+DECODINGS: tuple[Decoding, ...] = ("best", "sample", "argmax")
+
+
+def _option(
+    default: Any,
+    meaning: str,
+    accepts: str,
+    *,
+    name: str = "",
+    least: float | None = None,
+    above: float | None = None,
+    json: Any = None,
+    shown: bool = True,
+) -> Any:
+    """A field with what the doors need to know of it; `json` is its type there where it differs.
+
+    What is not `shown` is set by Python alone.
+    """
+    about = {"help": meaning, "accepts": accepts, "name": name, "least": least, "above": above, "json": json}
+    about["shown"] = shown
+    return field(default=default, metadata=about)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GenerationSettings:
+    """How to write; None is the model's own default.
+
+    >>> GenerationSettings(length=32, decode="sample").guidance_scale
+    2.5
+    >>> GenerationSettings.of(steps=3)
+    Traceback (most recent call last):
+    diffinity.errors.InvalidArgument: there is no option 'steps': did you mean 'num_inference_steps'?
+    """
+
+    length: Length = _option(
+        None,
+        "Tokens per text; auto: as many as it takes.",
+        'a whole number of tokens, at least 1, or "auto"',
+        least=1,
+        json=Annotated[int, Field(ge=1)] | Literal["auto"] | None,
+    )
+    num_inference_steps: int | None = _option(
+        None, "Denoising steps.", "a whole number, at least 1", name="steps", least=1
+    )
+    guidance: str | MakeGuidance = _option(
+        "auto",
+        "auto or none; embeddings: fast, best, mixed, gradient, posterior, path, paper; tokens: joint, dingo, "
+        "marginals.",
+        "the name of a guidance",
+        json=str,
+    )
+    guidance_scale: float = _option(
+        2.5, "How strongly the constraint steers embeddings.", "a finite number, at least 0", name="scale", least=0
+    )
+    decode: Decoding = _option(
+        "best", "best, sample (both always match) or argmax.", '"best", "sample" or "argmax"', json=str
+    )
+    method: Method = _option("ancestral", "ancestral or ddim.", '"ancestral" or "ddim"', json=str)
+    prefix: str = _option("", "What the text starts with.", "a text")
+    prompt: str | None = _option(None, "What the model reads before it writes, if it can.", "a text")
+    messages: Messages | None = _option(
+        None,
+        "A conversation for the model's chat template.",
+        "a list of objects with a role and a content",
+        json=tuple[dict[str, str], ...] | None,
+    )
+    score_temp: float | None = _option(None, "Below 1: sharper (embeddings).", "a finite number above 0", above=0)
+    particles: int | None = _option(
+        None, "Choose each text from so many, closer to the model's own.", "a whole number, at least 1", least=1
+    )
+    framing: Framing = _option(
+        "eos", "exact, eos, eos_strict or search.", '"exact", "eos", "eos_strict" or "search"', json=str
+    )
+    batch_size: int | None = _option(
+        None,
+        "Texts denoised together; by default what memory allows.",
+        "a whole number, at least 1",
+        least=1,
+        shown=False,
+    )
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            _check(one, getattr(self, one.name))
+        if not isinstance(self.length, int | None) and self.length != "auto":
+            raise InvalidArgument(_not_a_length(self.length))
+        if self.decode not in DECODINGS:
+            raise InvalidArgument(f"decode must be 'best', 'sample' or 'argmax', but is {self.decode!r}")
+        if self.method not in ("ancestral", "ddim"):
+            raise InvalidArgument(f"method must be 'ancestral' or 'ddim', but is {self.method!r}")
+        if self.prompt is not None and self.messages is not None:
+            raise InvalidArgument("give prompt= or messages=, not both: a conversation has its own texts")
+        if self.particles is not None and (self.decode == "argmax" or self.method != "ancestral"):
+            raise InvalidArgument(
+                "particles go with ancestral sampling and exact decoding, not with argmax or ddim"
+            )
+
+    def __repr__(self) -> str:
+        return f"GenerationSettings({self.as_json()})"
+
+    @classmethod
+    def of(cls, settings: GenerationSettings | None = None, **options: Any) -> GenerationSettings:
+        """The settings with some options changed; one that is none is refused with what was probably meant."""
+        known = [one.name for one in fields(cls)]
+        for name in options:
+            if name not in known:
+                spoken = {one.metadata["name"]: one.name for one in fields(cls) if one.metadata["name"]}
+                near = [spoken[name]] if name in spoken else difflib.get_close_matches(name, known, 1)
+                meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+                raise InvalidArgument(f"there is no option {name!r}: {meant}")
+        return dataclasses.replace(settings or cls(), **options)
+
+    def as_json(self) -> dict[str, Any]:
+        """What differs from the defaults, under the names of requests and the command line.
+
+        >>> GenerationSettings(num_inference_steps=8).as_json()
+        {'steps': 8}
+        """
+        changed = {one: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}
+        return {spoken_name(one): value if not callable(value) else repr(value) for one, value in changed.items()}
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option as requests and the command line see it."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+    accepts: str
+    least: float | None
+    above: float | None
+
+
+def shown_options() -> list[Option]:
+    """What requests and the command line may set, in order.
+
+    >>> shown_options()[1].name, shown_options()[1].type
+    ('steps', int | None)
+    """
+    types = get_type_hints(GenerationSettings)
+    return [
+        Option(
+            spoken_name(one),
+            one.metadata["json"] or types[one.name],
+            one.default,
+            *(one.metadata[key] for key in ("help", "accepts", "least", "above")),
+        )
+        for one in fields(GenerationSettings)
+        if one.metadata["shown"]
+    ]
+
+
+def spoken_name(option: dataclasses.Field[Any]) -> str:
+    """What an option is called in JSON and on the command line.
+
+    >>> spoken_name(fields(GenerationSettings)[1])
+    'steps'
+    """
+    return str(option.metadata["name"] or option.name)
+
+
+def from_spoken(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by the names of requests and the command line as keyword arguments of Python.
+
+    >>> from_spoken({"steps": 8})
+    {'num_inference_steps': 8}
+    """
+    names = {spoken_name(one): one.name for one in fields(GenerationSettings)}
+    return {names[name]: value for name, value in options.items()}
+
+
+def _not_a_length(value: object) -> str:
+    return f"length must be a whole number of tokens, at least 1, or 'auto', not {value!r}"
+
+
+def _check(option: dataclasses.Field[Any], value: object) -> None:
+    """Refuse a number out of its bounds, and what should be one and is not."""
+    least, above = option.metadata["least"], option.metadata["above"]
+    if (least is None and above is None) or value is None or value == "auto":
+        return
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if option.name == "length" and (not isinstance(value, int) or value < 1):
+        raise InvalidArgument(_not_a_length(value))
+    if not number or (least is not None and value < least) or (above is not None and value <= above):
+        if least == 1 and number:
+            raise InvalidArgument(f"{option.name} must be at least 1, but is {value}")
+        raise InvalidArgument(f"{option.name} must be {option.metadata['accepts']}, but is {value}")

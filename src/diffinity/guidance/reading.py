@@ -1,0 +1,83 @@
+"""What acceptance says of one step, each part computed when it is first asked for: shared by every process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from diffinity.acceptance import (
+    Acceptance,
+    Backend,
+    Decoded,
+    GradientAcceptance,
+    MeanAcceptance,
+    acceptance,
+    decode,
+    gradient_acceptance,
+    mean_acceptance,
+    path_acceptance,
+)
+from diffinity.alignment import TokenAutomaton
+from diffinity.models.plaid import each
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A step's logits read against the constraint: log P(L), and on demand q, q − p, q·E, the best string, a draw.
+
+    With `path`, q is given one path of automaton states, the most probable one or the one that `path_seed` draws.
+
+    >>> import torch, diffinity as dy
+    >>> ab = dy.align(dy.Regex("ab|ba"), dy.Vocabulary([b"a", b"b"]), framing="exact")
+    >>> reading = Reading(torch.tensor([[[0.6, 0.4], [0.9, 0.1]]]).log(), [ab])
+    >>> round(float(reading.log_prob.exp()), 6), reading.best.tokens.tolist()
+    (0.42, [[1, 0]])
+    """
+
+    logits: Tensor  # (B, L, V)
+    automata: TokenAutomaton | Sequence[TokenAutomaton]
+    path: bool = False
+    path_seed: int | None = None
+    backend: Backend = "auto"
+
+    @property
+    def log_prob(self) -> Tensor:
+        """log P(L), (B,), float64; with `path`, that of the path."""
+        return self._whole.log_prob
+
+    @property
+    def marginals(self) -> Tensor:
+        """q (B, L, V)."""
+        return self._whole.marginals
+
+    @cached_property
+    def _whole(self) -> Acceptance:
+        if self.path:
+            return path_acceptance(self.logits, self.automata, logits=True, seed=self.path_seed)
+        return acceptance(self.logits, self.automata, logits=True, backend=self.backend)
+
+    def gradient(self, softmax: Tensor) -> GradientAcceptance:
+        """log P(L) and q − p, which may take the place of the softmax."""
+        if self.backend != "auto":
+            return GradientAcceptance(self.log_prob, self.marginals - softmax)
+        return gradient_acceptance(self.logits, self.automata, softmax, path=self.path, seed=self.path_seed)
+
+    def mean(self, softmax: Tensor, x: Tensor, embedding: Tensor) -> MeanAcceptance:
+        """log P(L) and q·E, where x is p·E; the softmax may be written over."""
+        if self.backend != "auto":
+            return MeanAcceptance(self.log_prob, each(self.marginals, embedding))
+        return mean_acceptance(
+            self.logits, self.automata, softmax, x, embedding, path=self.path, seed=self.path_seed
+        )
+
+    @cached_property
+    def best(self) -> Decoded:
+        """The most probable accepted string of each sample."""
+        return decode(self.logits, self.automata, "best", logits=True)
+
+    def draw(self, seeds: Sequence[tuple[int, int]]) -> Decoded:
+        """An accepted string of each sample, drawn jointly from all positions given L."""
+        return decode(self.logits, self.automata, "sample", logits=True, seed=seeds)

@@ -1,0 +1,182 @@
+"""What every denoising process is: start, predict, step, finish; and the randomness that belongs to a sample.
+
+The loop (`generation/loop.py`) knows nothing else of a process. `predict` is the only place that calls the
+network; `step` is a pure function of the state, the prediction and the draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, Self, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from diffinity.acceptance import Decoded, acceptance
+from diffinity.acceptance import decode as decode_strings
+from diffinity.alignment import TokenAutomaton
+from diffinity.errors import InvalidArgument
+
+FinishReason = Literal["complete", "stopped", "cancelled", "deadline"]
+Decoding = Literal["best", "sample", "argmax"]
+Seeds = Sequence[tuple[int, int]]
+
+
+class Cancellation(Protocol):
+    """Anything with `is_set()`, such as a `threading.Event`."""
+
+    def is_set(self) -> bool: ...
+
+
+class StepPrediction(Protocol):
+    """What the network, and the constraint on top of it, say at one step."""
+
+    @property
+    def logits(self) -> Tensor:
+        """(B, L, V)."""
+        ...
+
+    @property
+    def log_acceptance(self) -> Tensor | None:
+        """(B,): log P(L) of the distributions at this step, where a language guides."""
+        ...
+
+    def select(self, rows: Tensor) -> Self:
+        """Those of some rows, perhaps more than once."""
+        ...
+
+
+class State(Protocol):
+    """A batch between two steps."""
+
+    @property
+    def step(self) -> int:
+        """Steps done."""
+        ...
+
+    @property
+    def prediction(self) -> StepPrediction | None:
+        """Of the last step."""
+        ...
+
+    @property
+    def log_ratio(self) -> Tensor | None:
+        """(B,), float64: log p/r of the last move, p the model's own and r the guided one; None if not asked."""
+        ...
+
+    def select(self, rows: Tensor) -> Self:
+        """The state of some rows, perhaps more than once."""
+        ...
+
+
+S = TypeVar("S", bound=State)
+P = TypeVar("P", bound=StepPrediction)
+
+
+class Process(Protocol[S, P]):
+    """One way from noise to text."""
+
+    @property
+    def num_inference_steps(self) -> int: ...
+
+    def begin(self, draws: Draws, length: int) -> S:
+        """Noise: the state before the first step."""
+        ...
+
+    def predict(self, state: S) -> P:
+        """The network, and what the guidance makes of it."""
+        ...
+
+    def step(self, state: S, prediction: P, draws: Draws) -> S:
+        """The state after one more step."""
+        ...
+
+    def finish(self, state: S) -> Ending:
+        """What the state as it stands ends in."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What a run ends in: distributions to decode, or tokens where nothing is left to decide."""
+
+    logits: Tensor | None = None  # (B, L, V)
+    tokens: Tensor | None = None  # (B, L)
+    log_prob: Tensor | None = None  # (B,), float64: of the tokens, as they were taken
+
+    def select(self, rows: Tensor) -> Ending:
+        """Those of some rows."""
+        return Ending(*(None if part is None else part[rows.to(part.device)] for part in self._parts()))
+
+    def log_acceptance(self, automata: Sequence[TokenAutomaton]) -> Tensor:
+        """log P(L) of every row, (B,): of tokens 0 where they are accepted, −inf where not."""
+        if self.tokens is None:
+            assert self.logits is not None
+            return acceptance(self.logits, automata, logits=True).log_prob
+        accepted = [one.accepts(ids) for one, ids in zip(automata, self.tokens.tolist(), strict=True)]
+        return torch.where(torch.tensor(accepted), 0.0, -torch.inf).double()
+
+    def decode(self, automata: Sequence[TokenAutomaton], how: Decoding, seeds: Seeds) -> Decoded:
+        """The tokens of every row; by "best" and "sample" always accepted ones."""
+        if self.tokens is None:
+            assert self.logits is not None
+            return decode_strings(self.logits, automata, how, logits=True, seed=seeds)
+        assert self.log_prob is not None
+        return Decoded(self.tokens, self.log_prob)
+
+    def _parts(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        return self.logits, self.tokens, self.log_prob
+
+
+class Draws:
+    """Random numbers with one generator per sample, so that a sample does not depend on its batch.
+
+    A sample's seed is the pair (seed, index); its K rows (particles) share its generator. Drawn on the CPU and
+    moved: a sample is the same on every device, up to the network's rounding.
+
+    >>> one, two = Draws([(0, 7)]), Draws([(0, 5), (0, 7)])
+    >>> bool((one.normal(2, 3)[0] == two.normal(2, 3)[1]).all())
+    True
+    """
+
+    def __init__(self, seeds: Seeds, rows: int = 1) -> None:
+        self._rows = rows
+        self._generators = [sample_generator(*seed) for seed in seeds]
+
+    def __len__(self) -> int:
+        return len(self._generators) * self._rows
+
+    def normal(self, length: int, width: int) -> Tensor:
+        """Standard normal draws (B, length, width), float64."""
+        return self._each((length, width), torch.randn)
+
+    def uniform(self, *shape: int) -> Tensor:
+        """Draws from [0, 1), (B, *shape), float64."""
+        return self._each(shape, torch.rand)
+
+    def seeds(self) -> list[tuple[int, int]]:
+        """A seed of its own for every row."""
+        return [
+            (int(seed), 0)
+            for one in self._generators
+            for seed in torch.randint(2**62, (self._rows,), generator=one).tolist()
+        ]
+
+    def _each(self, shape: tuple[int, ...], draw: Callable[..., Tensor]) -> Tensor:
+        first, *rest = shape if shape else (1,)
+        drawn = [draw((self._rows * first, *rest), generator=one, dtype=torch.float64) for one in self._generators]
+        return torch.stack(drawn).view(len(self), *shape)
+
+
+def sample_generator(seed: int, index: int) -> torch.Generator:
+    """The generator of sample `index` of a run with `seed`.
+
+    >>> sample_generator(0, 1).initial_seed() == sample_generator(0, 2).initial_seed()
+    False
+    """
+    if seed < 0 or index < 0:
+        raise InvalidArgument(f"seed and index must not be negative, but are {seed} and {index}")
+    state = np.random.SeedSequence((seed, index)).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))

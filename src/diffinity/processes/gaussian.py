@@ -1,0 +1,181 @@
+"""Gaussian noise on token embeddings: the process of PLAID and of every other `EmbeddingDiffusion`.
+
+Ancestral sampling is equation 33 of *Variational Diffusion Models* (Kingma et al., 2021), as PLAID does it;
+DDIM is its deterministic sibling. The state is float64, the network runs in its own type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from diffinity.errors import InvalidArgument
+from diffinity.guidance.base import DenoisingStep, Guidance, Prediction, Unguided
+from diffinity.models.protocol import EmbeddingDiffusion
+from diffinity.models.schedule import NoiseLevel
+from diffinity.processes.base import Draws, Ending
+
+Method = Literal["ancestral", "ddim"]
+Grid = Literal["uniform", "plaid", "langflow"]
+LANGFLOW_END = 1e-5  # how far from 0 and 1 LangFlow's times stay
+
+
+@dataclass(frozen=True)
+class SamplerState:
+    """The state between two denoising steps."""
+
+    z: Tensor  # (B, L, d), float64
+    x_selfcond: Tensor  # (B, L, d), model dtype
+    step: int  # steps done
+    gamma: Tensor  # (), float64: the noise level of z
+    prediction: Prediction | None = None  # of the last step
+    log_ratio: Tensor | None = None  # (B,), float64: log p/r of the last move, in a weighted process
+
+    def select(self, rows: Tensor) -> SamplerState:
+        """The state of some rows."""
+        at = rows.to(self.z.device)
+        return replace(self, z=self.z[at], x_selfcond=self.x_selfcond[at])
+
+
+@dataclass(frozen=True)
+class GaussianProcess:
+    """One way to denoise embeddings: the model, the guidance, the grid of times and the update.
+
+    `grid="uniform"` takes T equal steps from t = 1 to t = 0. `grid="plaid"` repeats PLAID's own loop: times
+    linspace(1, 0, T) with steps of 1/T between them, the last of which changes nothing. `grid="langflow"` repeats
+    LangFlow's: T steps between the times linspace(1 − 1e-5, 1e-5, T + 1). LangFlow counts network calls, and the
+    last one updates nothing: its 128 steps are 127 here.
+
+    `score_temp` below 1 sharpens: the predicted noise is divided by it. A `weighted` process is for particles:
+    its base is the model's own sampler, so that the next step sees the unguided estimate, and it says how much
+    more probable the model finds each move than the guidance did.
+    """
+
+    model: EmbeddingDiffusion
+    guidance: Guidance = field(default_factory=Unguided)
+    num_inference_steps: int = 256
+    method: Method = "ancestral"
+    grid: Grid = "uniform"
+    score_temp: float = 0.9
+    weighted: bool = False
+    _levels: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.num_inference_steps < 1:
+            raise InvalidArgument(f"num_inference_steps must be at least 1, but is {self.num_inference_steps}")
+        if self.method not in ("ancestral", "ddim"):
+            raise InvalidArgument(f"method must be 'ancestral' or 'ddim', but is {self.method!r}")
+        if self.grid not in ("uniform", "plaid", "langflow"):
+            raise InvalidArgument(f"grid must be 'uniform', 'plaid' or 'langflow', but is {self.grid!r}")
+        if not self.score_temp > 0:
+            raise InvalidArgument(f"score_temp must be positive, but is {self.score_temp}")
+        if self.weighted and (self.method, self.grid) != ("ancestral", "uniform"):
+            raise InvalidArgument("particles go with ancestral sampling on the uniform grid")
+
+    def begin(self, draws: Draws, length: int) -> SamplerState:
+        """Noise of `length` positions."""
+        return self.start(draws.normal(length, self.model.embedding.shape[1]))
+
+    def start(self, z: Tensor) -> SamplerState:
+        """The state before the first step, for standard normal z (B, L, d)."""
+        model = self.model
+        if z.ndim != 3 or z.shape[2] != model.embedding.shape[1]:
+            raise InvalidArgument(
+                f"z must have shape (B, L, {model.embedding.shape[1]}), but has {tuple(z.shape)}"
+            )
+        z = z.to(model.device, torch.float64)
+        gamma, _ = self._gammas(0)
+        return SamplerState(z, torch.zeros_like(z, dtype=model.dtype), step=0, gamma=gamma)
+
+    def predict(self, state: SamplerState) -> Prediction:
+        """What the model and the guidance say of the state."""
+        gamma_t, _ = self._gammas(state.step)
+        step = DenoisingStep(state.z, NoiseLevel(gamma_t), state.x_selfcond, state.step, self.num_inference_steps)
+        return self.guidance.predict(self.model, step)
+
+    def step(self, state: SamplerState, prediction: Prediction, draws: Draws) -> SamplerState:
+        """The state after one more step."""
+        noise = draws.normal(*state.z.shape[1:]) if self._is_noisy(state) else None
+        if not self.weighted:
+            return self.update(state, prediction, noise)
+        assert noise is not None  # a weighted process is ancestral
+        prediction = replace(prediction, x_selfcond=prediction.x)
+        gamma_t, gamma_s = self._gammas(state.step)
+        then, share = NoiseLevel(gamma_s), -torch.expm1(gamma_s - gamma_t)
+        if prediction.shift is None or not share * then.sigma_squared > 0:
+            # A move without noise can't be another one than the model's own.
+            after = self.update(state, replace(prediction, shift=None), noise)
+            return replace(after, log_ratio=torch.zeros(state.z.shape[0], dtype=torch.float64))
+        # The mean moves by c·α_s·shift and the standard deviation is √c·σ_s.
+        offset = share.sqrt() * (then.alpha / then.sigma) * prediction.shift
+        after = self.update(state, prediction, noise)
+        return replace(after, log_ratio=log_move_ratio(offset, noise.to(offset)).cpu())
+
+    def update(self, state: SamplerState, prediction: Prediction, noise: Tensor | None) -> SamplerState:
+        """z_s from z_t, the estimate and standard normal noise (B, L, d), a pure function."""
+        gamma_t, gamma_s = self._gammas(state.step)
+        now, then = NoiseLevel(gamma_t), NoiseLevel(gamma_s)
+        after = replace(
+            state, x_selfcond=prediction.x_selfcond, step=state.step + 1, prediction=prediction, gamma=gamma_t
+        )
+        if self._stands_still(state):
+            return after
+        alpha, sigma = now.alpha, now.sigma
+        x = prediction.x.double()
+        x = (state.z - (state.z - alpha * x) / self.score_temp) / alpha
+        if prediction.shift is not None:
+            x = x + prediction.shift
+        if noise is None:
+            z = then.alpha * x + then.sigma * ((state.z - alpha * x) / sigma)
+        else:
+            c = -torch.expm1(gamma_s - gamma_t)  # the share of x̂ in the mean of z_s
+            mean = (1 - c) * (then.alpha / alpha) * state.z + c * then.alpha * x
+            z = mean + (c * then.sigma_squared).sqrt() * noise.to(mean)
+        return replace(after, z=z, gamma=gamma_s)
+
+    def _is_noisy(self, state: SamplerState) -> bool:
+        return self.method == "ancestral" and not self._stands_still(state)
+
+    def _stands_still(self, state: SamplerState) -> bool:
+        """PLAID's last step stands at t = 0 already."""
+        return self.grid == "plaid" and 0 < state.step == self.num_inference_steps - 1
+
+    def finish(self, state: SamplerState) -> Ending:
+        """The logits of the state as it stands, from one more network call."""
+        gamma = state.gamma.to(self.model.dtype).expand(state.z.shape[0])
+        return Ending(self.model.denoise(state.z.to(self.model.dtype), gamma, state.x_selfcond))
+
+    def _gammas(self, index: int) -> tuple[Tensor, Tensor]:
+        """The noise levels before and after a step."""
+        if index not in self._levels:
+            self._levels[index] = self._computed_gammas(index)
+        return self._levels[index]
+
+    def _computed_gammas(self, index: int) -> tuple[Tensor, Tensor]:
+        steps = self.num_inference_steps
+        if self.grid == "plaid":
+            t = float(torch.linspace(1.0, 0.0, steps, dtype=torch.float64)[index])
+            s = t - 1.0 / steps
+        elif self.grid == "langflow":  # in float32: near t = 1 a rounded time is another noise level
+            t, s = torch.linspace(1.0 - LANGFLOW_END, LANGFLOW_END, steps + 1)[index : index + 2].tolist()
+        else:
+            t, s = 1.0 - index / steps, 1.0 - (index + 1) / steps
+        times = torch.tensor([t, s], dtype=torch.float64, device=self.model.device)
+        with torch.no_grad():
+            gamma_t, gamma_s = self.model.gamma(times).double()
+        return gamma_t, gamma_s
+
+
+def log_move_ratio(offset: Tensor, noise: Tensor) -> Tensor:
+    """log p(z_s | z_t) − log r(z_s | z_t), (B,), for z_s = mean of p + sd·(offset + noise), both (B, L, d).
+
+    p = N(mean, sd²) and r = N(mean + sd·offset, sd²), so that the quadratic terms leave −offset·noise − offset²/2.
+
+    >>> one = torch.ones(1, 1, 1)
+    >>> float(log_move_ratio(-1 * one, one)), float(log_move_ratio(2 * one, one))
+    (0.5, -4.0)
+    """
+    return -(offset * (noise + 0.5 * offset)).flatten(1).sum(dim=1)
