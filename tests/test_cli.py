@@ -402,7 +402,7 @@ def test_a_model_that_is_not_here_is_not_fetched_offline(tmp_path: Path) -> None
         timeout=200
     )
     assert running.returncode == 1
-    assert "neither a folder here nor a model that the hub gave" in " ".join(errors.split())
+    assert "is not on this machine, and HF_HUB_OFFLINE forbids to fetch it" in " ".join(errors.split())
     assert "Traceback" not in errors
 
 
