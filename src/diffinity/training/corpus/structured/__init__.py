@@ -27,6 +27,7 @@ from diffinity.training.corpus.structured import (
     schemas,
     tokens,
     travel,
+    writing,
 )
 from diffinity.training.corpus.structured.registry import REGISTERED, Family, Kind
 
@@ -60,6 +61,7 @@ THEMES: Final = (
     schemas,
     tokens,
     travel,
+    writing,
 )
 KINDS: Final[Mapping[str, Kind]] = REGISTERED
 

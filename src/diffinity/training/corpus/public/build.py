@@ -1,0 +1,126 @@
+"""From public sources to the file that training reads: cleaned, cut, without repetitions, rare words left out."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from diffinity.errors import InvalidArgument
+from diffinity.training.corpus.public.cleaning import (
+    acceptable,
+    duplicate_key,
+    json_shape,
+    only_known_words,
+    plain,
+    well_formed,
+    word_counts,
+)
+from diffinity.training.corpus.public.names import MEN, WOMEN, without_names
+from diffinity.training.corpus.public.pieces import pieces
+from diffinity.training.corpus.public.readers import known_source, read_source
+
+RAREST_WORD = 30  # an English word that occurs less often keeps its documents out
+HELD_OUT_SHARE = 0.01
+LARGEST_SHAPE = 150  # JSON documents with the same keys, of one source
+
+
+@dataclass(frozen=True)
+class Document:
+    """One training document and the source that it comes from."""
+
+    source: str
+    text: str
+
+    @property
+    def held_out(self) -> bool:
+        """Whether the document is kept for validation: by a hash of its words, so that repetitions stay together."""
+        key = duplicate_key(without_names(self.text))
+        return zlib.crc32(key.encode()) % 10_000 < 10_000 * HELD_OUT_SHARE
+
+
+def collect(places: Mapping[str, str | Path], rarest_word: int = RAREST_WORD) -> Iterator[Document]:
+    """The documents of sources, named with the file or folder of each.
+
+    English documents with a word that occurs fewer than `rarest_word` times in all of them are left out: the
+    tokenizer would have to spell such words in pieces.
+    """
+    if not places:
+        raise InvalidArgument("name at least one source")
+    for name in places:
+        known_source(name)
+    english: list[Document] = []
+    for name, place in places.items():
+        form = known_source(name).form
+        documents = _distinct(name, place)
+        if form == "json":
+            yield from documents
+        else:
+            english.extend(documents)
+    counts = word_counts(document.text for document in english)
+    known = frozenset(word for word, count in counts.items() if count >= rarest_word)
+    known |= {name.lower() for name in (*MEN, *WOMEN)}
+    yield from (document for document in english if only_known_words(document.text, known))
+
+
+def _distinct(name: str, place: str | Path) -> Iterator[Document]:
+    form = known_source(name).form
+    seen: set[int] = set()
+    shapes: Counter[str] = Counter()
+    for raw in read_source(name, place):
+        for text in pieces(raw if form == "json" else plain(raw), form):
+            if not well_formed(text, form):
+                continue
+            shape = json_shape(text) if form == "json" else ""
+            key = hash(text if form == "json" else duplicate_key(without_names(text)))
+            if key not in seen and shapes[shape] < LARGEST_SHAPE and acceptable(text):
+                shapes[shape] += form == "json"
+                seen.add(key)
+                yield Document(name, text)
+
+
+def write_documents(
+    places: Mapping[str, str | Path],
+    out: str | Path,
+    rarest_word: int = RAREST_WORD,
+    on_document: Callable[[Document], None] | None = None,
+) -> dict[str, int]:
+    """Write the documents as JSON lines, {"source", "text"} each; returns how many of each source."""
+    target = Path(out)
+    counts: dict[str, int] = {}
+    unfinished = target.with_name(target.name + ".part")
+    with unfinished.open("w", encoding="utf-8") as file:
+        for document in collect(places, rarest_word):
+            file.write(json.dumps({"source": document.source, "text": document.text}, ensure_ascii=False) + "\n")
+            counts[document.source] = counts.get(document.source, 0) + 1
+            if on_document:
+                on_document(document)
+    if not counts:
+        unfinished.unlink()
+        raise InvalidArgument("no document of the sources passed the filters")
+    unfinished.replace(target)
+    return counts
+
+
+def read_documents(path: str | Path) -> list[Document]:
+    """The documents that `write_documents` wrote.
+
+    >>> read_documents("no such file.jsonl")
+    Traceback (most recent call last):
+    diffinity.errors.InvalidArgument: there is no corpus file 'no such file.jsonl'
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise InvalidArgument(f"there is no corpus file {str(path)!r}")
+    documents = []
+    with file.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+                documents.append(Document(row["source"], row["text"]))
+            except (json.JSONDecodeError, KeyError, TypeError):
+                raise InvalidArgument(f'{path}:{number}: expected {{"source": …, "text": …}}') from None
+    return documents

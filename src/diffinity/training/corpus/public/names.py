@@ -1,0 +1,53 @@
+"""Names in training text: sentence collections use a handful of stock names, a quarter of all sentences say "Tom".
+
+Every time a document is drawn its stock names are replaced, the same name by the same other throughout.
+"""
+
+from __future__ import annotations
+
+import re
+from random import Random
+
+STOCK_MEN = ("Tom", "Sami", "Ziri", "John", "Fadil", "Mennad", "Yanni", "Jim", "Ken", "Bob", "Dan")
+STOCK_WOMEN = ("Mary", "Layla", "Alice", "Linda", "Rima", "Skura", "Jane", "Nancy", "Kate", "Emily")
+MEN = tuple(
+    """Tom John Ben Daniel David Jack James Leo Mark Max Michael Oliver Paul Peter Robert Sam Simon Victor Alex Omar
+    Luis Marco Henry Lucas Noah Ali Ravi Kenji George Adam""".split()
+)
+WOMEN = tuple(
+    """Mary Anna Alice Clara Emma Eva Grace Jane Julia Karen Kate Laura Lena Lucy Maria Mia Nina Olivia Rosa Sara
+    Sofia Susan Tina Zoe Linda Ella Nora Amina Mei Helen""".split()
+)
+KEPT_SHARE = 0.1  # of the documents that keep the names they have
+_STOCK = re.compile(rf"\b({'|'.join((*STOCK_MEN, *STOCK_WOMEN))})\b")
+_MEN = frozenset(STOCK_MEN)
+
+
+def vary_names(text: str, rng: Random) -> str:
+    """The text with other names for its stock names.
+
+    >>> vary_names("Tom likes Tom's dog.", Random(3))
+    "Robert likes Robert's dog."
+    """
+    stock = dict.fromkeys(_STOCK.findall(text))
+    if not stock or rng.random() < KEPT_SHARE:
+        return text
+    replacements = dict(
+        zip(
+            (name for name in stock if name in _MEN),
+            rng.sample(MEN, min(len(MEN), sum(name in _MEN for name in stock))),
+            strict=False,
+        )
+    )
+    women = [name for name in stock if name not in _MEN]
+    replacements.update(zip(women, rng.sample(WOMEN, min(len(WOMEN), len(women))), strict=False))
+    return _STOCK.sub(lambda match: replacements.get(match.group(), match.group()), text)
+
+
+def without_names(text: str) -> str:
+    """The text with one name for all stock names, by which repetitions are recognised.
+
+    >>> without_names("Mary knows Ziri.") == without_names("Layla knows Tom.")
+    True
+    """
+    return _STOCK.sub(lambda match: "Tom" if match.group() in _MEN else "Mary", text)

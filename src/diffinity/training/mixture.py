@@ -1,0 +1,122 @@
+"""The embedded models' training mixture: public text, letters made of its sentences, and structured documents."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, lru_cache
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diffinity.errors import InvalidArgument
+from diffinity.training.corpus.public.build import Document
+from diffinity.training.corpus.public.names import MEN, WOMEN, vary_names
+from diffinity.training.corpus.structured import structured_documents
+from diffinity.training.data import BLOCK
+
+# Shares of the documents. Those of sources that are absent go to the others in proportion.
+SHARES = {
+    "tatoeba": 0.41,
+    "commonvoice": 0.06,
+    "storybooks": 0.05,
+    "ebooks": 0.04,
+    "star": 0.05,
+    "taskmaster": 0.01,
+    "letters": 0.03,
+    "corpora": 0.02,
+    "schemastore": 0.01,
+    "structured": 0.32,
+}
+_GREETINGS = ("Dear {0},", "Hello {0},", "Hi {0},", "Dear {0},")
+_CLOSINGS = ("Best wishes,", "Yours,", "Love,", "See you soon,", "Kind regards,", "Your friend,")
+_LETTER_STARTS = ("I ", "I'm ", "We ", "Thank you", "Thanks for", "My ", "How ", "Please ", "I've ", "It ", "Yesterday")
+
+
+class MixedCorpus:
+    """Blocks of documents in fixed shares of their sources; block i is the same whenever it is asked for.
+
+    Each source is passed through in an order of its own, reshuffled for every pass; stock names change every time.
+
+    >>> corpus = MixedCorpus([Document("tatoeba", "Tom is here.")], seed=0)
+    >>> len(corpus.block(0)) == BLOCK
+    True
+    """
+
+    def __init__(self, documents: Sequence[Document], seed: int = 0) -> None:
+        texts: dict[str, list[str]] = defaultdict(list)
+        for document in documents:
+            texts[document.source].append(document.text)
+        unknown = sorted(set(texts) - set(SHARES))
+        if unknown or not texts:
+            raise InvalidArgument(f"a corpus of known sources is needed; unknown: {', '.join(unknown) or 'none'}")
+        self.seed = seed
+        self.texts = dict(texts)
+        self._order = lru_cache(maxsize=64)(self._shuffled)
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How many documents of a block come from each source."""
+        present = {name: share for name, share in SHARES.items() if name in self.texts or name == "structured"}
+        if self.letter_sentences:
+            present["letters"] = SHARES["letters"]
+        total = sum(present.values())
+        counts = {name: int(BLOCK * share / total) for name, share in present.items()}
+        counts["structured"] += BLOCK - sum(counts.values())
+        return counts
+
+    @cached_property
+    def letter_sentences(self) -> list[str]:
+        """The sentences that could stand in a letter."""
+        return [
+            text
+            for text in self.texts.get("tatoeba", [])
+            if text.startswith(_LETTER_STARTS) and len(text) <= 60 and '"' not in text
+        ]
+
+    def block(self, index: int) -> list[str]:
+        rng = Random(f"{self.seed}/{index}/mixture")
+        documents: list[str] = []
+        for name, count in self.counts.items():
+            documents += self._writer(name)(index, count, rng)
+        rng.shuffle(documents)
+        return documents
+
+    def _writer(self, name: str) -> Callable[[int, int, Random], list[str]]:
+        if name == "structured":
+            return _structured
+        if name == "letters":
+            return self._letters
+        return lambda index, count, rng: [vary_names(text, rng) for text in self._slice(name, index, count)]
+
+    def _slice(self, name: str, index: int, count: int) -> Iterator[str]:
+        texts = self.texts[name]
+        for position in range(index * count, (index + 1) * count):
+            yield texts[self._order(name, position // len(texts))[position % len(texts)]]
+
+    def _shuffled(self, name: str, turn: int) -> NDArray[np.int64]:
+        entropy = [self.seed, turn, *name.encode()]
+        return np.random.default_rng(entropy).permutation(len(self.texts[name]))
+
+    def _letters(self, index: int, count: int, rng: Random) -> list[str]:
+        return [letter(rng, self.letter_sentences) for _ in range(count)]
+
+
+def letter(rng: Random, sentences: Sequence[str]) -> str:
+    """A short letter around one to three of the sentences.
+
+    >>> letter(Random(1), ["I hope you are well."]).splitlines()[1]
+    'I hope you are well.'
+    """
+    to, by = rng.choice((MEN, WOMEN)), rng.choice((MEN, WOMEN))
+    body = [vary_names(rng.choice(sentences), rng) for _ in range(rng.choice((1, 1, 2, 2, 3)))]
+    text = ("\n" if rng.random() < 0.3 else " ").join(body)
+    greeting = rng.choice(_GREETINGS).format(rng.choice(to))
+    closing = rng.choice((f"{rng.choice(_CLOSINGS)}\n{rng.choice(by)}", rng.choice(by)))
+    return f"{greeting}\n{text}\n{closing}"
+
+
+def _structured(index: int, count: int, rng: Random) -> list[str]:
+    stream = structured_documents(Random(rng.random()))
+    return [next(stream) for _ in range(count)]
