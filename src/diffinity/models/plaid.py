@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 GAMMA_FEATURES = 64
+PLAIN_ATTENTION = 128  # up to this length plain products train faster on a CPU than the fused kernel's way back
 MUP_BASE_WIDTH = 256  # the width at which μP's readout multiplier is 1
 
 
@@ -142,7 +143,12 @@ class Block(nn.Module):
         batch, length, dim = x.shape
         qkv = self.attn_qkv(self.rmsnorm1(x))  # (B, L, 3·dim)
         q, k, v = qkv.view(batch, length, 3, self.n_heads, -1).permute(2, 0, 3, 1, 4)  # (B, heads, L, head_dim)
-        mixed = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=self.causal)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        if self.training and length <= PLAIN_ATTENTION and not self.causal:
+            scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5  # (B, heads, L, L)
+            mixed = scores.softmax(dim=-1) @ v
+        else:
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         mixed = mixed.transpose(1, 2).reshape(batch, length, dim)
         x = x + self.residual_scale * self.attn_out(mixed)
         return x + self.residual_scale * self.mlp(self.rmsnorm2(x))
@@ -182,6 +188,18 @@ class PlaidNetwork(nn.Module):
 
         `gamma` may also be (B, L), a noise level for each position, as in part of our training.
         """
+        hidden, analytic = self.features(z, gamma, x_selfcond, bias_scale)
+        logits: Tensor = self.output_linear(hidden) + each(analytic, embedding.T)
+        return logits
+
+    def features(
+        self, z: Tensor, gamma: Tensor, x_selfcond: Tensor, bias_scale: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        """What the logits are read from: the last hidden state (B, L, dim), and the analytic part (B, L, d_e).
+
+        The analytic part, times the embeddings, is what of log p(token | z) is known in closed form; the network
+        only adds context to it.
+        """
         gamma = gamma if gamma.ndim == 2 else gamma[:, None]  # (B, 1 or L)
         alpha_squared = torch.sigmoid(-gamma)[:, :, None]  # (B, 1 or L, 1)
         sigma_squared = torch.sigmoid(gamma)[:, :, None]
@@ -191,17 +209,14 @@ class PlaidNetwork(nn.Module):
         x = x + self.selfcond_linear(x_selfcond * math.sqrt(self.config.embed_dim))
         x = x + self.gamma_linear(gamma_features(gamma))
 
+        analytic = bias_scale * (alpha_squared.sqrt() / sigma_squared) * z  # (B, L, d_e)
         block_dtype = self.blocks[0].attn_out.weight.dtype  # type: ignore[union-attr]
         cos, sin = (angle.to(block_dtype) for angle in self.rotary_emb(z.shape[1]))
         x = x.to(block_dtype)
         for block in self.blocks:
             x = block(x, cos, sin)
 
-        x = self.output_norm(x) * (MUP_BASE_WIDTH / self.config.dim)
-        # The part of log p(token | z) that is known in closed form; the network only adds context to it.
-        analytic = bias_scale * (alpha_squared.sqrt() / sigma_squared) * z  # (B, L, d_e)
-        logits: Tensor = self.output_linear(x) + each(analytic, embedding.T)
-        return logits
+        return self.output_norm(x) * (MUP_BASE_WIDTH / self.config.dim), analytic
 
 
 def gamma_features(gamma: Tensor) -> Tensor:

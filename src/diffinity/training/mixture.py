@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
+from itertools import islice
 from random import Random
 
 import numpy as np
@@ -18,17 +19,18 @@ from diffinity.training.data import BLOCK
 
 # Shares of the documents. Those of sources that are absent go to the others in proportion.
 SHARES = {
-    "tatoeba": 0.41,
-    "commonvoice": 0.06,
-    "storybooks": 0.05,
-    "ebooks": 0.04,
+    "tatoeba": 0.48,
+    "commonvoice": 0.07,
+    "storybooks": 0.06,
+    "ebooks": 0.05,
     "star": 0.05,
     "taskmaster": 0.01,
     "letters": 0.03,
-    "corpora": 0.02,
-    "schemastore": 0.01,
-    "structured": 0.32,
+    "corpora": 0.015,
+    "schemastore": 0.005,
+    "structured": 0.23,
 }
+TOKENIZER_BLOCKS = 40
 _GREETINGS = ("Dear {0},", "Hello {0},", "Hi {0},", "Dear {0},")
 _CLOSINGS = ("Best wishes,", "Yours,", "Love,", "See you soon,", "Kind regards,", "Your friend,")
 _LETTER_STARTS = ("I ", "I'm ", "We ", "Thank you", "Thanks for", "My ", "How ", "Please ", "I've ", "It ", "Yesterday")
@@ -79,16 +81,17 @@ class MixedCorpus:
         rng = Random(f"{self.seed}/{index}/mixture")
         documents: list[str] = []
         for name, count in self.counts.items():
-            documents += self._writer(name)(index, count, rng)
+            documents += self.draw(name, index, count, rng)
         rng.shuffle(documents)
         return documents
 
-    def _writer(self, name: str) -> Callable[[int, int, Random], list[str]]:
+    def draw(self, name: str, index: int, count: int, rng: Random) -> list[str]:
+        """The `count` documents of a source in block `index`."""
         if name == "structured":
-            return _structured
+            return list(islice(structured_documents(Random(rng.random())), count))
         if name == "letters":
-            return self._letters
-        return lambda index, count, rng: [vary_names(text, rng) for text in self._slice(name, index, count)]
+            return [letter(rng, self.letter_sentences) for _ in range(count)]
+        return [vary_names(text, rng) for text in self._slice(name, index, count)]
 
     def _slice(self, name: str, index: int, count: int) -> Iterator[str]:
         texts = self.texts[name]
@@ -99,8 +102,20 @@ class MixedCorpus:
         entropy = [self.seed, turn, *name.encode()]
         return np.random.default_rng(entropy).permutation(len(self.texts[name]))
 
-    def _letters(self, index: int, count: int, rng: Random) -> list[str]:
-        return [letter(rng, self.letter_sentences) for _ in range(count)]
+
+def tokenizer_texts(corpus: MixedCorpus, blocks: int = TOKENIZER_BLOCKS) -> list[str]:
+    """The documents that a tokenizer is trained on: every English one of some blocks, a third of the structured.
+
+    The names of JSON members and other pieces of structured text would otherwise take the places of words.
+
+    >>> len(tokenizer_texts(MixedCorpus([Document("tatoeba", "Tom is here.")]), 1)) < BLOCK
+    True
+    """
+    counts = {**corpus.counts, "structured": corpus.counts["structured"] // 3}
+    rng = Random(f"{corpus.seed}/tokenizer")
+    return [
+        text for index in range(blocks) for name, count in counts.items() for text in corpus.draw(name, index, count, rng)
+    ]
 
 
 def letter(rng: Random, sentences: Sequence[str]) -> str:
@@ -115,8 +130,3 @@ def letter(rng: Random, sentences: Sequence[str]) -> str:
     greeting = rng.choice(_GREETINGS).format(rng.choice(to))
     closing = rng.choice((f"{rng.choice(_CLOSINGS)}\n{rng.choice(by)}", rng.choice(by)))
     return f"{greeting}\n{text}\n{closing}"
-
-
-def _structured(index: int, count: int, rng: Random) -> list[str]:
-    stream = structured_documents(Random(rng.random()))
-    return [next(stream) for _ in range(count)]

@@ -19,6 +19,7 @@ from diffinity.models.pretrained import PretrainedLM
 from diffinity.models.protocol import SamplingDefaults
 from diffinity.models.schedule import NoiseLevel
 from diffinity.models.transformer import AutoregressiveLM, MaskedLM, Transformer
+from diffinity.training.fused import readout_loss, readout_mean
 from diffinity.training.noise import AdaptiveNoise, fit_schedule
 
 SELF_CONDITIONED = 0.3  # share of a batch that sees its own first estimate
@@ -107,9 +108,15 @@ class DiffusionTask:
     """
 
     def __init__(
-        self, config: PlaidConfig, noise: AdaptiveNoise | None = None, bias_warmup: int = 0, mixed: float = 0.0
+        self,
+        config: PlaidConfig,
+        noise: AdaptiveNoise | None = None,
+        bias_warmup: int = 0,
+        mixed: float = 0.0,
+        bfloat16: bool = False,
     ) -> None:
         self.mixed = mixed
+        self.bfloat16 = bfloat16
         self.bias = BiasWarmUp(bias_warmup)
         self.network = PlaidModules(config)
         self.noise = noise or AdaptiveNoise()
@@ -123,41 +130,48 @@ class DiffusionTask:
         gamma = self.noise.draw(whole, generator)
         mixed = given_and_asked(batch - whole, length, generator)
         levels = torch.cat([gamma[:, None].expand(whole, length), mixed])
-        logits = self._noised_logits(tokens, levels.to(tokens.device), generator, SELF_CONDITIONED)
-        per_sequence = F.cross_entropy(logits.transpose(1, 2), tokens, reduction="none").mean(dim=1)
+        mean, nats = self._nats(tokens, levels.to(tokens.device), generator, SELF_CONDITIONED)
         self.bias.taken += 1
-        self.noise.record(gamma, per_sequence[:whole].detach().cpu())
+        self.noise.record(gamma, nats.view(batch, length).mean(dim=1)[:whole].cpu())
         self._until_refresh -= 1
         if self._until_refresh <= 0:
             self.noise.refresh()
             self._until_refresh = self.noise.refresh_every
-        return per_sequence.mean()
+        return mean
 
-    def _noised_logits(
+    def _nats(
         self, tokens: Tensor, gamma: Tensor, generator: torch.Generator, selfcond_share: float
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
+        """The mean cross-entropy, and that of every token (B·L,), at noise levels gamma (B, 1 or L)."""
+        model = self.network.model
         embedding = self.network.embedding_matrix()
         level = NoiseLevel(gamma)
         x = embedding[tokens]  # (B, L, d)
         epsilon = torch.randn(x.shape, generator=generator).to(x.device)
         z = level.alpha[..., None] * x + level.sigma[..., None] * epsilon
         x_selfcond = torch.zeros_like(z)
+        readout = (model.output_linear.weight, model.output_linear.bias)
         n = round(selfcond_share * tokens.shape[0])
         if n:  # levels are in random order, so rows at equal distances are a random choice
             chosen = torch.arange(n, device=tokens.device) * tokens.shape[0] // n
             with torch.no_grad():
-                zeros = x_selfcond[chosen]
-                first = self.network.model(z[chosen], gamma[chosen], embedding, zeros, self.bias.scale)
-                x_selfcond[chosen] = first.softmax(dim=-1) @ embedding
-        return self.network.model(z, gamma, embedding, x_selfcond, self.bias.scale)
+                hidden, analytic = self._features(z[chosen], gamma[chosen], x_selfcond[chosen])
+                estimate = readout_mean(hidden, *readout, analytic, embedding, self.bfloat16)
+                x_selfcond[chosen] = estimate.view(n, *z.shape[1:])
+        hidden, analytic = self._features(z, gamma, x_selfcond)
+        return readout_loss(hidden, *readout, analytic, embedding, tokens.flatten(), self.bfloat16)
+
+    def _features(self, z: Tensor, gamma: Tensor, x_selfcond: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast(z.device.type, torch.bfloat16, enabled=self.bfloat16):
+            hidden, analytic = self.network.model.features(z, gamma, x_selfcond, self.bias.scale)
+        return hidden.float().flatten(0, 1), analytic.float().flatten(0, 1)
 
     @torch.no_grad()
     def validate(self, tokens: Tensor, generator: torch.Generator) -> dict[str, float]:
         losses = {}
         for level in VALIDATION_LEVELS:
             gamma = torch.full((tokens.shape[0], 1), level, device=tokens.device)
-            logits = self._noised_logits(tokens, gamma, generator, 1.0)
-            losses[f"gamma={level:+.0f}"] = float(F.cross_entropy(logits.flatten(0, 1), tokens.flatten()))
+            losses[f"gamma={level:+.0f}"] = float(self._nats(tokens, gamma, generator, 1.0)[0])
         return losses
 
     def tensors(self) -> dict[str, Tensor]:

@@ -23,7 +23,7 @@ from diffinity.training.corpus.public.names import MEN, WOMEN, without_names
 from diffinity.training.corpus.public.pieces import pieces
 from diffinity.training.corpus.public.readers import known_source, read_source
 
-RAREST_WORD = 30  # an English word that occurs less often keeps its documents out
+RAREST_WORD = 80  # an English word that occurs less often keeps its documents out
 HELD_OUT_SHARE = 0.01
 LARGEST_SHAPE = 150  # JSON documents with the same keys, of one source
 

@@ -57,7 +57,7 @@ _LAST_LINES: Final = parts(
 )
 
 
-@line_kind(weight=3.0)
+@line_kind(weight=4.0)
 def recipe_card(rng: Random) -> str:
     dish, needed = rng.choice(tuple(_DISHES.items()))
     chosen = rng.sample(needed, rng.randint(2, 3))
@@ -74,14 +74,14 @@ def recipe_card(rng: Random) -> str:
     )
 
 
-@line_kind(weight=2.0)
+@line_kind(weight=0.6)
 def list_of_errands(rng: Random) -> str:
     title = rng.choice(("To do:", "Today:", f"{rng.choice(WEEKDAYS)}:", "This week:"))
     mark = rng.choice(("- ", "- ", "* ", "[ ] "))
     return "\n".join([title, *(mark + errand for errand in rng.sample(_ERRANDS, rng.randint(2, 4)))])
 
 
-@line_kind(weight=2.0)
+@line_kind(weight=0.4)
 def shopping_list(rng: Random) -> str:
     chosen = rng.sample(_GROCERIES, rng.randint(3, 5))
     if rng.random() < 0.4:
@@ -89,12 +89,12 @@ def shopping_list(rng: Random) -> str:
     return "\n".join(["Shopping list:", *(f"- {thing}" for thing in chosen)])
 
 
-@line_kind(weight=3.0)
+@line_kind(weight=1.5)
 def three_line_poem(rng: Random) -> str:
     return "\n".join((rng.choice(_FIRST_LINES), rng.choice(_MIDDLE_LINES), rng.choice(_LAST_LINES)))
 
 
-@line_kind(weight=3.0)
+@line_kind()
 def price_line(rng: Random) -> str:
     item = product(rng)
     return rng.choice(
@@ -107,7 +107,7 @@ def price_line(rng: Random) -> str:
     )
 
 
-@line_kind()
+@line_kind(weight=0.3)
 def opening_hours_line(rng: Random) -> str:
     first, last = rng.choice((("Monday", "Friday"), ("Tuesday", "Sunday"), ("Monday", "Saturday")))
     return f"Open {first} to {last}, {rng.randint(7, 10)}:00 to {rng.randint(16, 20)}:00."

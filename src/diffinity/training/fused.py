@@ -1,0 +1,106 @@
+"""Cross-entropy of a linear readout without the logits of all rows in memory at once.
+
+The gradients are computed with the loss, a few rows at a time while their logits are in the cache: with thousands
+of tokens in the vocabulary and a small network the readout is otherwise most of a training step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ROWS = 128  # whose logits are held at once
+SMALLEST = 1e-37  # probability whose logarithm is taken: 85 nats
+
+
+def _logits(hidden: Tensor, readout: Tensor, bias: Tensor, analytic: Tensor, embedding: Tensor) -> Tensor:
+    """Logits (N, V) in float32; the analytic part, which grows to dozens, is never rounded to bfloat16."""
+    return (hidden @ readout.T).float().add_(bias).addmm_(analytic, embedding.T)
+
+
+@torch.no_grad()
+def readout_mean(
+    hidden: Tensor, weight: Tensor, bias: Tensor, analytic: Tensor, embedding: Tensor, low_precision: bool = False
+) -> Tensor:
+    """The mean embedding (N, e) under the softmax of the logits that `readout_loss` describes.
+
+    >>> one = torch.ones(1, 2)
+    >>> readout_mean(one, torch.zeros(2, 2), torch.zeros(2), 0 * one, torch.tensor([[1.0, 0.0], [0.0, 1.0]])).tolist()
+    [[0.5, 0.5]]
+    """
+    product_type = torch.bfloat16 if low_precision else weight.dtype
+    readout = weight.to(product_type)
+    mean = torch.empty(len(hidden), embedding.shape[1], device=hidden.device)
+    for start in range(0, len(hidden), ROWS):
+        part = slice(start, start + ROWS)
+        logits = _logits(hidden[part].to(product_type), readout, bias, analytic[part], embedding)
+        mean[part] = logits.softmax(dim=1) @ embedding
+    return mean
+
+
+class _ReadoutLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        analytic: Tensor,
+        embedding: Tensor,
+        targets: Tensor,
+        low_precision: bool,
+    ) -> tuple[Tensor, Tensor]:
+        rows = hidden.shape[0]
+        nats = torch.empty(rows, device=hidden.device)
+        d_hidden, d_analytic = torch.empty_like(hidden), torch.empty_like(analytic)
+        d_weight, d_embedding = torch.zeros_like(weight), torch.zeros_like(embedding)
+        d_bias = torch.zeros_like(bias)
+        product_type = torch.bfloat16 if low_precision else weight.dtype
+        readout = weight.to(product_type)
+        for start in range(0, rows, ROWS):
+            part = slice(start, start + ROWS)
+            x, skip, wanted = hidden[part].to(product_type), analytic[part], targets[part]
+            logits = _logits(x, readout, bias, skip, embedding)
+            at = torch.arange(len(wanted)), wanted
+            gradient = logits.softmax(dim=1)
+            nats[part] = -gradient[at].clamp(min=SMALLEST).log()
+            gradient[at] -= 1.0
+            gradient /= rows
+            rounded = gradient.to(product_type)
+            d_hidden[part] = (rounded @ readout).to(hidden.dtype)
+            d_analytic[part] = gradient @ embedding
+            d_weight += rounded.T @ x
+            d_embedding.addmm_(gradient.T, skip)
+            d_bias += gradient.sum(dim=0)
+        ctx.save_for_backward(d_hidden, d_weight, d_bias, d_analytic, d_embedding)
+        ctx.mark_non_differentiable(nats)
+        return nats.mean(), nats
+
+    @staticmethod
+    def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        return (*(scale * gradient for gradient in ctx.saved_tensors), None, None)
+
+
+def readout_loss(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    analytic: Tensor,
+    embedding: Tensor,
+    targets: Tensor,
+    low_precision: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The mean cross-entropy of `targets` (N,) and that of every row (N,), without a gradient.
+
+    The logits are hidden (N, d) · weightᵀ (V, d) + bias (V,) + analytic (N, e) · embeddingᵀ (V, e). With
+    `low_precision` products with `weight` are in bfloat16.
+
+    >>> one = torch.ones(1, 2)
+    >>> mean, rows = readout_loss(one, torch.zeros(4, 2), torch.zeros(4), one, torch.zeros(4, 2), torch.tensor([3]))
+    >>> round(float(mean), 4)  # log 4
+    1.3863
+    """
+    mean, rows = _ReadoutLoss.apply(hidden, weight, bias, analytic, embedding, targets, low_precision)  # type: ignore[no-untyped-call]
+    return mean, rows
