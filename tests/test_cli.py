@@ -169,7 +169,9 @@ def test_inspect_of_what_nothing_satisfies() -> None:
 
 
 def test_corpus_is_the_same_for_the_same_seed() -> None:
-    one, two, other = (run("corpus", "--seed", seed, "--documents", "20").stdout for seed in ("1", "1", "2"))
+    one, two, other = (
+        run("corpus", "show", "--seed", seed, "--documents", "20").stdout for seed in ("1", "1", "2")
+    )
     assert one == two != other
     assert all(json.loads(line)["text"] for line in one.splitlines())
     assert len(one.splitlines()) == 20
@@ -274,7 +276,8 @@ GENERATE = ("generate", "--model", "model")
         (("download", "plaid-9b", "--out", "x"), "plaid-1b"),
         (("train", "nowhere.txt"), "there is no data file 'nowhere.txt'"),
         (("train", "--kind", "gpt", "--out", "x"), "kind must be plaid"),
-        (("corpus", "--split", "test"), "split must be train or validation"),
+        (("corpus", "show", "nowhere.jsonl"), "there is no corpus file 'nowhere.jsonl'"),
+        (("corpus", "build", "wiki=x", "--out", "x"), "unknown source 'wiki'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -9,9 +9,10 @@ import typer
 from diffinity.bench.command import app as bench
 from diffinity.commands.batch import batch
 from diffinity.commands.console import INTERRUPTED, Commands, out, say_error
+from diffinity.commands.corpus import app as corpus
 from diffinity.commands.generate import generate
 from diffinity.commands.inspect import inspect
-from diffinity.commands.models import corpus, download, import_plaid, models
+from diffinity.commands.models import download, import_plaid, models
 from diffinity.memory import keep_freed_memory
 from diffinity.training.command import train
 
@@ -45,10 +46,11 @@ def demo() -> None:
     run_demo(out)
 
 
-for command in (generate, inspect, batch, demo, train, corpus, models, download):
+for command in (generate, inspect, batch, demo, train, models, download):
     app.command()(command)
 app.command("import-plaid")(import_plaid)
 app.add_typer(bench, name="bench")
+app.add_typer(corpus, name="corpus")
 
 if __name__ == "__main__":
     main()

@@ -15,7 +15,7 @@ from diffinity.bench.layout import NOT_MEASURED, Table
 from diffinity.bench.measures import Interval
 from diffinity.bench.plots import Plot
 from diffinity.bench.published import PAPER
-from diffinity.bench.scoring import likelihoods, ratings, scorer_id
+from diffinity.bench.scoring import grammar_counts, likelihoods, ratings, scorer_id
 from diffinity.bench.store import Run, read_run
 from diffinity.bench.studies import STUDIES
 from diffinity.bench.summary import Results, Summary
@@ -90,20 +90,22 @@ def read_results(
 ) -> Results:
     """A run with its scores."""
     run = read_run(path)
+
+    def tell(what: str) -> Callable[[int, int], None]:
+        return lambda done, total: on_progress(f"{what} {path.name}: {done} of {total} texts")
+
+    counts = grammar_counts(run, on_progress=tell("parsing"))
+    unscored = Results(run, {}, ratings(run), grammar=counts)
     if scorer is None or not run.samples:
-        return Results(run, {}, ratings(run))
-
-    def tell(done: int, total: int) -> None:
-        on_progress(f"scoring {path.name}: {done} of {total} texts")
-
+        return unscored
     try:
-        scores = likelihoods(run, scorer, on_progress=tell)
+        scores = likelihoods(run, scorer, on_progress=tell("scoring"))
     except CheckpointError as error:
         if scorer != "companion":
             raise
         on_progress(f"perplexity is not measured: {error}")
-        return Results(run, {}, ratings(run))
-    return Results(run, scores, ratings(run), scorer_id(scorer))
+        return unscored
+    return Results(run, scores, ratings(run), scorer_id(scorer), counts)
 
 
 def section_of(results: Results) -> Section:
@@ -280,6 +282,9 @@ def _numbers(
                 "distinct-2": one.distinct_2,
                 "self-BLEU": one.self_bleu,
                 "fluency": one.fluency,
+                "sentences fully parsed": one.grammar.parsed_share,
+                "words in no dictionary": one.grammar.non_word_share,
+                "clean sentences": one.grammar.clean_share,
                 "peak memory, bytes": one.peak_memory,
                 "constraints": one.cases,
                 "constraints not expressible": one.unsupported,

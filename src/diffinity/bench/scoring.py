@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
+from diffinity.bench import grammar
+from diffinity.bench.grammar import GrammarCounts
 from diffinity.bench.judge import Judge
 from diffinity.bench.provenance import fingerprint
 from diffinity.bench.scorers import COMPANION, HUGGING_FACE, Score, Scorer, load_scorer
 from diffinity.bench.store import SCORES, Run, SampleRow, repair
 
 FLUENCY = "fluency.jsonl"
+GRAMMAR = "grammar.jsonl"
 AT_ONCE = 256
 JUDGED = 50  # samples of each system, if the caller does not say
 
@@ -72,6 +76,29 @@ def add_scores(
             rows.append({"scorer": named, "key": text_key(text), "nats": score.nats, "tokens": score.tokens})
         _add(path, rows)
         on_progress(min(first + AT_ONCE, len(texts)), len(texts))
+
+
+def grammar_counts(
+    run: Run, *, on_progress: Callable[[int, int], None] = lambda *_: None
+) -> dict[str, GrammarCounts]:
+    """The grammar judge's counts for every text of a sentence case, by `text_key`; empty where it is absent.
+
+    Counts that are not in the run's folder yet are made and kept there.
+    """
+    path = run.path / GRAMMAR
+    known = {row["key"]: GrammarCounts(*row["counts"]) for row in _kept(path)}
+    written = [row.text for row in run.samples if row.text and run.cases[row.case].kind == "sentence"]
+    missing = _unknown(written, known) if grammar.available() else []
+    repair(path)
+    for first in range(0, len(missing), AT_ONCE):
+        part = missing[first : first + AT_ONCE]
+        made = {
+            text_key(text): GrammarCounts.of(found) for text, found in zip(part, grammar.judge(part), strict=True)
+        }
+        known |= made
+        _add(path, [{"key": key, "counts": astuple(counts)} for key, counts in made.items()])
+        on_progress(first + len(part), len(missing))
+    return known
 
 
 def ratings(run: Run) -> dict[str, tuple[str, int]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from diffinity.baselines.registry import REGISTRY, split
+from diffinity.bench.grammar import GrammarCounts
 from diffinity.bench.measures import Interval, bootstrap, distinct_n, pass_at_k, self_bleu
 from diffinity.bench.scorers import Score
 from diffinity.bench.scoring import text_key
@@ -51,6 +52,7 @@ class Summary:
     peak_memory: int | None
     fluency: float | None
     rated: int
+    grammar: GrammarCounts  # of the sentences of samples that match, by the grammar judge
     auc: float | None
 
 
@@ -66,6 +68,7 @@ class Results:
     scores: Mapping[str, Score]
     ratings: Mapping[str, tuple[str, int]]
     scorer: str | None = None
+    grammar: Mapping[str, GrammarCounts] = field(default_factory=dict)
 
     @property
     def wanted(self) -> int:
@@ -171,6 +174,10 @@ def summarise(results: Results, system: str, category: str | None = None) -> Sum
         peak_memory=max(memory, default=None),
         fluency=sum(rated) / len(rated) if rated else None,
         rated=len(rated),
+        grammar=sum(
+            (results.grammar.get(text_key(row.text), GrammarCounts()) for row in there if row.valid and row.text),
+            GrammarCounts(),
+        ),
         auc=sum(aucs) / len(aucs) if aucs else None,
     )
 

@@ -110,6 +110,7 @@ def texts_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
             number(one.nats) if results.scorer else NOT_MEASURED,
             number(one.distinct_2, 2),
             number(one.self_bleu, 2),
+            *_grammar_cells(one),
             NOT_MEASURED if one.fluency is None else f"{one.fluency:.2f} of 5 ({one.rated} rated)",
             DASH if one.peak_memory is None else f"{one.peak_memory / 1e6:,.0f} MB",
             str(one.unsupported),
@@ -125,11 +126,18 @@ def texts_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
         "nats of matching",
         "distinct-2",
         "self-BLEU",
+        "clean sentences",
+        "fully parsed",
+        "non-words",
         "fluency",
         "peak memory",
         "not expressible",
         "failed",
         "classifier AUC",
+    )
+    grammar = (
+        "A sentence is clean if the parser of link-grammar reads all of it, every word is in a dictionary of "
+        "hunspell and none stands twice in a row; of the sentences in matching samples."
     )
     length = (
         "Nats are of whole texts, on average: perplexity is per token, so that it is lower for a system that goes "
@@ -144,7 +152,15 @@ def texts_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
             else "Fluency: no judge was named, so it was not measured."
         )
     )
-    return Table("Texts, memory and failures", columns, tuple(rows), (length, note) if results.scorer else (note,))
+    notes = ([length] if results.scorer else []) + ([grammar] if results.grammar else []) + [note]
+    return Table("Texts, memory and failures", columns, tuple(rows), tuple(notes))
+
+
+def _grammar_cells(one: Summary) -> tuple[str, str, str]:
+    counts = one.grammar
+    if not counts.sentences:
+        return NOT_MEASURED, NOT_MEASURED, NOT_MEASURED
+    return f"{counts.clean_share:.2f}", f"{counts.parsed_share:.2f}", f"{counts.non_word_share:.1%}"
 
 
 def aims_table(results: Results, summaries: Mapping[str, Summary]) -> Table | None:

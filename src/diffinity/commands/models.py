@@ -1,11 +1,9 @@
-"""`diffinity models`, `download`, `import-plaid` and `corpus`: models and text from elsewhere."""
+"""`diffinity models`, `download` and `import-plaid`: models from elsewhere."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -97,17 +95,3 @@ def transfer_bars() -> Iterator[Any]:
             bars.update(tasks[name], completed=done, total=total)
 
         yield show
-
-
-def corpus(
-    seed: Annotated[int, typer.Option(help="The same seed writes the same documents.", min=0)] = 0,
-    documents: Annotated[int, typer.Option(help="How many.", min=1)] = 1000,
-    split: Annotated[str, typer.Option(help="train or validation.")] = "train",
-) -> None:
-    """Write documents of the training corpus as JSON lines."""
-    from diffinity.training.corpus import documents as stream
-
-    if split not in ("train", "validation"):
-        raise InvalidArgument(f"split must be train or validation, but is {split!r}")
-    for text in islice(stream(seed, split), documents):  # type: ignore[arg-type]
-        print(json.dumps({"text": text}, ensure_ascii=False))

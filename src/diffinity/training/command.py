@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from diffinity.models.pretrained import PretrainedLM
+    from diffinity.training.mixture import TrainingData
     from diffinity.training.trainer import Report
 
-TOKENIZER_DOCUMENTS = 60_000
 VALIDATION_DOCUMENTS = 256
-CORPUS_SEED = 0
 
 
 def train(
     data: Annotated[
         str | None,
         typer.Argument(
-            help='Text file (one document a line), .jsonl with "text", or hub:owner/name; else our corpus.'
+            help='Corpus file (`diffinity corpus build`), text file (one document a line), .jsonl with "text", or '
+            "hub:owner/name; else structured text of our own."
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the run; naming it again resumes.")] = Path("run"),
@@ -41,7 +41,7 @@ def train(
     vocab_size: Annotated[int, typer.Option(help="Size of the BPE to train.")] = 3072,
     order: Annotated[int, typer.Option(help="Order of a Markov model.")] = 2,
     documents: Annotated[
-        int, typer.Option(help="Documents of our corpus that a Markov model is fitted to.")
+        int, typer.Option(help="Documents that a Markov model is fitted to, unless a text file is given.")
     ] = 20_000,
     dim: Annotated[int, typer.Option(help="Width of the network.")] = 128,
     n_blocks: Annotated[int, typer.Option(help="Depth of the network.")] = 6,
@@ -61,52 +61,48 @@ def train(
     ] = 0.75,
     batch_tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 1024,
     seed: Annotated[int, typer.Option(min=0)] = 0,
+    bfloat16: Annotated[
+        bool, typer.Option(help="Multiply in bfloat16: faster where the processor has units for it.")
+    ] = False,
     threads: Annotated[int | None, typer.Option(help="CPU threads; 1 beside other work.")] = None,
 ) -> None:
     """Train a model; Ctrl-C stops it without loss and the same command goes on."""
     import torch
 
     from diffinity.models.protocol import SamplingDefaults
-    from diffinity.training.data import GeneratedCorpus, TextCorpus, read_texts, split_texts
+    from diffinity.training.data import training_lengths
+    from diffinity.training.mixture import read_training_data
     from diffinity.training.trainer import Trainer, TrainingSettings
 
     if threads:
         torch.set_num_threads(threads)
     console = Console(stderr=True)
     start = None if start_from is None else starting_model(start_from, kind, tokenizer)
-    texts = read_texts(data) if data is not None else None
+    corpus = read_training_data(data, seed)
     if kind == "markov":
-        fit_markov_folder(texts, out, order, documents, tokenizer, vocab_size, console)
+        fit_markov_folder(corpus, out, order, documents, tokenizer, vocab_size, console)
         return
-    lengths = tuple(sorted({max(2, length * sixth // 6) for sixth in range(1, 7)}))
     settings = TrainingSettings(
         kind=kind,  # type: ignore[arg-type]
         dim=dim,
         n_blocks=n_blocks,
         n_heads=n_heads,
         embed_dim=embed_dim,
-        lengths=lengths,
+        lengths=training_lengths(length),
         tokens_per_batch=batch_tokens,
         steps=steps,
         cooldown=cooldown,
         bias_warmup=bias_warmup,
         mixed=mixed,
         seed=seed,
+        data=corpus.fingerprint,
+        bfloat16=bfloat16,
     )
     if start is not None:
         settings = replace(settings, **shape_of(start))
-    words = run_tokenizer(out, tokenizer if start is None else start.tokenizer, texts, vocab_size)
+    words = run_tokenizer(out, tokenizer if start is None else start.tokenizer, corpus.tokenizer_texts, vocab_size)
     eos = end_token(words)
-    if texts is None:
-        from diffinity.training.corpus import documents as stream
-
-        held_out = list(islice(stream(CORPUS_SEED, "validation"), VALIDATION_DOCUMENTS))
-        trainer = Trainer(settings, out, words, eos, GeneratedCorpus(CORPUS_SEED), held_out, start)
-    else:
-        train_texts, held_out = split_texts(texts)
-        trainer = Trainer(
-            settings, out, words, eos, TextCorpus(train_texts, seed), held_out[:VALIDATION_DOCUMENTS], start
-        )
+    trainer = Trainer(settings, out, words, eos, corpus.source, corpus.held_out[:VALIDATION_DOCUMENTS], start)
     finished = _watch(trainer, console)
     if trainer.accelerator.is_main_process:
         from diffinity.training.report import plot_metrics, write_samples
@@ -178,24 +174,23 @@ def shape_of(model: PretrainedLM) -> dict[str, Any]:
 
 
 def run_tokenizer(
-    out: Path, given: Path | Tokenizer | None, texts: list[str] | None, vocab_size: int
+    out: Path, given: Path | Tokenizer | None, texts: Callable[[], list[str]], vocab_size: int
 ) -> Tokenizer:
     """The run's tokenizer: the one it has, the one given, or a BPE trained on its text."""
     from diffinity.models.pretrained import read_tokenizer
     from diffinity.models.tokenization import train_bpe
-    from diffinity.training.corpus import documents as stream
 
-    kept = out / "tokenizer.json"
-    if kept.is_file():
-        return read_tokenizer(kept)
+    stored = out / "tokenizer.json"
+    if stored.is_file():
+        return read_tokenizer(stored)
     if isinstance(given, Path):
         words = read_tokenizer(given)
     elif given is not None:
         words = given
     else:
-        words = train_bpe(texts or list(islice(stream(CORPUS_SEED), TOKENIZER_DOCUMENTS)), vocab_size)
+        words = train_bpe(texts(), vocab_size)
     out.mkdir(parents=True, exist_ok=True)
-    words.save(str(kept))
+    words.save(str(stored))
     return words
 
 
@@ -208,7 +203,7 @@ def end_token(tokenizer: Tokenizer) -> int:
 
 
 def fit_markov_folder(
-    texts: list[str] | None,
+    corpus: TrainingData,
     out: Path,
     order: int,
     documents: int,
@@ -220,12 +215,11 @@ def fit_markov_folder(
     from diffinity.models.hub import CONFIG
     from diffinity.models.markov import fit_markov
     from diffinity.models.pretrained import read_tokenizer
-    from diffinity.training.corpus import documents as stream
 
     if (out / CONFIG).exists():
         raise InvalidArgument(f"{out} already holds a model; name another folder")
     words = read_tokenizer(tokenizer) if tokenizer else None
-    texts = texts or list(islice(stream(CORPUS_SEED), documents))
+    texts = corpus.first(documents)
     model = fit_markov(texts, order=order, tokenizer=words, vocab_size=vocab_size)
     model.save_pretrained(out)
     console.print(f"wrote {out}: {len(model.chain.token):,} contexts of {len(texts):,} documents")

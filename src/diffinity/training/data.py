@@ -128,6 +128,15 @@ def split_texts(texts: Sequence[str], share: float = 0.03) -> tuple[list[str], l
     return train or list(texts), validation or list(texts[:1])
 
 
+def training_lengths(longest: int) -> tuple[int, ...]:
+    """The lengths of sequences that a run with this longest one uses: close together where documents are short.
+
+    >>> training_lengths(96)
+    (12, 16, 24, 32, 48, 64, 96)
+    """
+    return (*(length for length in (12, 16, 24, 32, 48, 64, 96, 128, 192, 256) if length < longest), longest)
+
+
 @dataclass(frozen=True)
 class Cursor:
     """Where in the stream of batches a run stands."""

@@ -27,7 +27,7 @@ def readout_mean(
     """The mean embedding (N, e) under the softmax of the logits that `readout_loss` describes.
 
     >>> one = torch.ones(1, 2)
-    >>> readout_mean(one, torch.zeros(2, 2), torch.zeros(2), 0 * one, torch.tensor([[1.0, 0.0], [0.0, 1.0]])).tolist()
+    >>> readout_mean(one, torch.zeros(2, 2), torch.zeros(2), 0 * one, torch.eye(2)).tolist()
     [[0.5, 0.5]]
     """
     product_type = torch.bfloat16 if low_precision else weight.dtype
@@ -42,7 +42,7 @@ def readout_mean(
 
 class _ReadoutLoss(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         hidden: Tensor,
         weight: Tensor,
@@ -79,7 +79,7 @@ class _ReadoutLoss(torch.autograd.Function):
         return nats.mean(), nats
 
     @staticmethod
-    def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         return (*(scale * gradient for gradient in ctx.saved_tensors), None, None)
 
 
@@ -98,7 +98,8 @@ def readout_loss(
     `low_precision` products with `weight` are in bfloat16.
 
     >>> one = torch.ones(1, 2)
-    >>> mean, rows = readout_loss(one, torch.zeros(4, 2), torch.zeros(4), one, torch.zeros(4, 2), torch.tensor([3]))
+    >>> zeros = torch.zeros(4, 2)
+    >>> mean, rows = readout_loss(one, zeros, torch.zeros(4), one, zeros, torch.tensor([3]))
     >>> round(float(mean), 4)  # log 4
     1.3863
     """

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice
+from pathlib import Path
 from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diffinity.errors import InvalidArgument
-from diffinity.training.corpus.public.build import Document
+from diffinity.training.corpus.public.build import Document, read_documents
 from diffinity.training.corpus.public.names import MEN, WOMEN, vary_names
 from diffinity.training.corpus.structured import structured_documents
-from diffinity.training.data import BLOCK
+from diffinity.training.data import (
+    BLOCK,
+    DocumentSource,
+    GeneratedCorpus,
+    TextCorpus,
+    read_texts,
+    split_texts,
+)
 
 # Shares of the documents. Those of sources that are absent go to the others in proportion.
 SHARES = {
@@ -31,9 +41,23 @@ SHARES = {
     "structured": 0.23,
 }
 TOKENIZER_BLOCKS = 40
+OWN_TOKENIZER_BLOCKS = 15
+HELD_OUT_SEED = 1_000_000
 _GREETINGS = ("Dear {0},", "Hello {0},", "Hi {0},", "Dear {0},")
 _CLOSINGS = ("Best wishes,", "Yours,", "Love,", "See you soon,", "Kind regards,", "Your friend,")
-_LETTER_STARTS = ("I ", "I'm ", "We ", "Thank you", "Thanks for", "My ", "How ", "Please ", "I've ", "It ", "Yesterday")
+_LETTER_STARTS = (
+    "I ",
+    "I'm ",
+    "We ",
+    "Thank you",
+    "Thanks for",
+    "My ",
+    "How ",
+    "Please ",
+    "I've ",
+    "It ",
+    "Yesterday",
+)
 
 
 class MixedCorpus:
@@ -103,6 +127,65 @@ class MixedCorpus:
         return np.random.default_rng(entropy).permutation(len(self.texts[name]))
 
 
+@dataclass(frozen=True)
+class TrainingData:
+    """What a run reads: its documents, those held out, those for its tokenizer, and which file it was."""
+
+    source: DocumentSource
+    held_out: list[str]
+    tokenizer_texts: Callable[[], list[str]]
+    fingerprint: str
+    texts: Sequence[str] | None = None  # all of them, where they are a user's own
+
+    def first(self, n: int) -> list[str]:
+        """All documents of a user's own file; of other sources the first n."""
+        if self.texts is not None:
+            return list(self.texts)
+        return [text for block in range(-(-n // BLOCK)) for text in self.source.block(block)][:n]
+
+
+def read_training_data(data: str | None, seed: int = 0) -> TrainingData:
+    """The documents of a corpus file, of a user's text, or (None) structured documents of our own.
+
+    >>> len(read_training_data(None).first(3))
+    3
+    """
+    if data is None:
+        generated = GeneratedCorpus(seed)
+        return TrainingData(
+            generated,
+            GeneratedCorpus(seed + HELD_OUT_SEED).block(0),
+            lambda: [text for block in range(OWN_TOKENIZER_BLOCKS) for text in generated.block(block)],
+            "",
+        )
+    fingerprint = "" if data.startswith("hub:") else _sha256(data)
+    if is_corpus_file(data):
+        documents = read_documents(data)
+        corpus = MixedCorpus([document for document in documents if not document.held_out], seed)
+        held_out = [document for document in documents if document.held_out]
+        unseen = MixedCorpus(held_out, seed + HELD_OUT_SEED).block(0) if held_out else corpus.block(0)
+        return TrainingData(corpus, unseen, lambda: tokenizer_texts(corpus), fingerprint)
+    texts = read_texts(data)
+    train, unseen = split_texts(texts)
+    return TrainingData(TextCorpus(train, seed), unseen, lambda: texts, fingerprint, texts)
+
+
+def is_corpus_file(path: str) -> bool:
+    """Whether a file is one that `diffinity corpus build` wrote: JSON lines with a source."""
+    if not path.endswith(".jsonl") or not Path(path).is_file():
+        return False
+    with Path(path).open(encoding="utf-8", errors="replace") as lines:
+        first = lines.readline()
+    return first.startswith('{"source": ')
+
+
+def _sha256(path: str) -> str:
+    if not Path(path).is_file():
+        return ""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def tokenizer_texts(corpus: MixedCorpus, blocks: int = TOKENIZER_BLOCKS) -> list[str]:
     """The documents that a tokenizer is trained on: every English one of some blocks, a third of the structured.
 
@@ -114,15 +197,18 @@ def tokenizer_texts(corpus: MixedCorpus, blocks: int = TOKENIZER_BLOCKS) -> list
     counts = {**corpus.counts, "structured": corpus.counts["structured"] // 3}
     rng = Random(f"{corpus.seed}/tokenizer")
     return [
-        text for index in range(blocks) for name, count in counts.items() for text in corpus.draw(name, index, count, rng)
+        text
+        for index in range(blocks)
+        for name, count in counts.items()
+        for text in corpus.draw(name, index, count, rng)
     ]
 
 
 def letter(rng: Random, sentences: Sequence[str]) -> str:
     """A short letter around one to three of the sentences.
 
-    >>> letter(Random(1), ["I hope you are well."]).splitlines()[1]
-    'I hope you are well.'
+    >>> "I hope you are well." in letter(Random(1), ["I hope you are well."])
+    True
     """
     to, by = rng.choice((MEN, WOMEN)), rng.choice((MEN, WOMEN))
     body = [vary_names(rng.choice(sentences), rng) for _ in range(rng.choice((1, 1, 2, 2, 3)))]

@@ -70,6 +70,7 @@ class TrainingSettings:
     clip: float = 1.0
     ema: float = 0.999
     seed: int = 0
+    data: str = ""  # SHA-256 of the file trained on; a run does not go on with another
     bfloat16: bool = False  # products of the network in bfloat16: twice as fast where the CPU has units for it
 
     def __post_init__(self) -> None:
@@ -93,7 +94,9 @@ class TrainingSettings:
             if self.kind in ("plaid", "plaid-bound"):
                 shape = PlaidConfig(vocab_size, self.dim, self.n_blocks, self.n_heads, self.embed_dim)
                 if self.kind == "plaid":
-                    return DiffusionTask(shape, bias_warmup=self.bias_warmup, mixed=self.mixed, bfloat16=self.bfloat16)
+                    return DiffusionTask(
+                        shape, bias_warmup=self.bias_warmup, mixed=self.mixed, bfloat16=self.bfloat16
+                    )
                 return BoundTask(shape, self.bias_warmup)
             causal = self.kind == "autoregressive"
             network = Transformer(TransformerConfig(vocab_size, self.dim, self.n_blocks, self.n_heads, causal))

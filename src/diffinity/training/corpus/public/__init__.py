@@ -1,1 +1,1 @@
-"""Public text as training documents: readers, cleaning, cutting, varied names, and the file that training reads."""
+"""Public text as training documents: read, cleaned, cut to length, with varied names, in one file."""

@@ -37,7 +37,7 @@ class Document:
 
     @property
     def held_out(self) -> bool:
-        """Whether the document is kept for validation: by a hash of its words, so that repetitions stay together."""
+        """Whether the document is for validation: by a hash of its words, so that repetitions stay together."""
         key = duplicate_key(without_names(self.text))
         return zlib.crc32(key.encode()) % 10_000 < 10_000 * HELD_OUT_SHARE
 

@@ -12,7 +12,9 @@ _PLAIN = str.maketrans(
     {"“": '"', "”": '"', "‘": "'", "’": "'", "–": "-", "—": " - ", "…": "...", "\u00a0": " ", "\t": " ", "\r": ""}
 )
 _WRITABLE = re.compile(r"[ -~\n]*")
-_PRIVATE = re.compile(r"@|https?:|www\.|\d[\d\s-]{5,}\d|\bPIN\b|\bpassword\b|\baccount number\b|\bssn\b", re.IGNORECASE)
+_PRIVATE = re.compile(
+    r"@|https?:|www\.|\d[\d\s-]{5,}\d|\bPIN\b|\bpassword\b|\baccount number\b|\bssn\b", re.IGNORECASE
+)
 
 # Stems: a word that begins with one of them, or after "=" is equal to it, keeps a document out.
 _OFFENSIVE = """

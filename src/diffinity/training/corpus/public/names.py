@@ -10,14 +10,16 @@ from random import Random
 
 STOCK_MEN = ("Tom", "Sami", "Ziri", "John", "Fadil", "Mennad", "Yanni", "Jim", "Ken", "Bob", "Dan")
 STOCK_WOMEN = ("Mary", "Layla", "Alice", "Linda", "Rima", "Skura", "Jane", "Nancy", "Kate", "Emily")
-MEN = tuple(
-    """Tom John Ben Daniel David Jack James Leo Mark Max Michael Oliver Paul Peter Robert Sam Simon Victor Alex Omar
-    Luis Marco Henry Lucas Noah Ali Ravi Kenji George Adam""".split()
-)
-WOMEN = tuple(
-    """Mary Anna Alice Clara Emma Eva Grace Jane Julia Karen Kate Laura Lena Lucy Maria Mia Nina Olivia Rosa Sara
-    Sofia Susan Tina Zoe Linda Ella Nora Amina Mei Helen""".split()
-)
+MEN = (
+    "Tom", "John", "Ben", "Daniel", "David", "Jack", "James", "Leo", "Mark", "Max", "Michael", "Oliver",
+    "Paul", "Peter", "Robert", "Sam", "Simon", "Victor", "Alex", "Omar", "Luis", "Marco", "Henry", "Lucas",
+    "Noah", "Ali", "Ravi", "Kenji", "George", "Adam",
+)  # fmt: skip
+WOMEN = (
+    "Mary", "Anna", "Alice", "Clara", "Emma", "Eva", "Grace", "Jane", "Julia", "Karen", "Kate", "Laura",
+    "Lena", "Lucy", "Maria", "Mia", "Nina", "Olivia", "Rosa", "Sara", "Sofia", "Susan", "Tina", "Zoe",
+    "Linda", "Ella", "Nora", "Amina", "Mei", "Helen",
+)  # fmt: skip
 KEPT_SHARE = 0.1  # of the documents that keep the names they have
 _STOCK = re.compile(rf"\b({'|'.join((*STOCK_MEN, *STOCK_WOMEN))})\b")
 _MEN = frozenset(STOCK_MEN)
@@ -27,7 +29,7 @@ def vary_names(text: str, rng: Random) -> str:
     """The text with other names for its stock names.
 
     >>> vary_names("Tom likes Tom's dog.", Random(3))
-    "Robert likes Robert's dog."
+    "Victor likes Victor's dog."
     """
     stock = dict.fromkeys(_STOCK.findall(text))
     if not stock or rng.random() < KEPT_SHARE:

@@ -1,4 +1,4 @@
-"""Cutting long public documents into training documents: sentences, short passages, dialogue turns, JSON values."""
+"""Cutting public documents into training documents: sentences, short passages, dialogue turns, JSON values."""
 
 from __future__ import annotations
 

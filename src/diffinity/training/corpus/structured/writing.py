@@ -30,7 +30,8 @@ _FIRST_STEPS: Final = parts(
 )
 _NEXT_STEPS: Final = parts(
     "Add the {1} and stir well.|Cook for {n} minutes.|Bake for {n} minutes until golden.|Serve warm."
-    "|Let it cool and serve with {1}.|Stir in the {1} and cook for {n} minutes.|Leave it in the fridge for an hour."
+    "|Let it cool and serve with {1}.|Stir in the {1} and cook for {n} minutes."
+    "|Leave it in the fridge for an hour."
 )
 _ERRANDS: Final = parts(
     """Buy milk and bread|Call the dentist|Water the plants|Clean the kitchen|Write to Grandma|Pay the rent
@@ -43,17 +44,23 @@ _GROCERIES: Final = words(
 )
 _FIRST_LINES: Final = parts(
     """The old pond is still|Snow falls on the hill|Rain on the window|A leaf in the wind|The moon over the lake
-    |Morning in the park|A bird on the roof|The garden at night|Clouds above the sea|An empty street|The first day of spring
+    |Morning in the park|A bird on the roof|The garden at night|Clouds above the sea|An empty street
+    |The first day of spring
     |Cold wind from the north|A boat on the river|Evening in the town"""
 )
 _MIDDLE_LINES: Final = parts(
-    """a frog jumps into the dark|two children walk home slowly|nobody hears the small bell|the cat waits beside the door
-    |a candle burns in the house|somebody sings a soft song|the last train leaves the station|an old man feeds the pigeons
-    |yellow flowers open again|the dog sleeps under the tree|a light goes out in the hall|the fisherman counts his fish"""
+    """a frog jumps into the dark|two children walk home slowly|nobody hears the small bell
+    |the cat waits beside the door
+    |a candle burns in the house|somebody sings a soft song|the last train leaves the station
+    |an old man feeds the pigeons
+    |yellow flowers open again|the dog sleeps under the tree|a light goes out in the hall
+    |the fisherman counts his fish"""
 )
 _LAST_LINES: Final = parts(
-    """the sound of water|and then it is quiet|tomorrow it rains|winter has begun|I think of my friend|the tea is still warm
-    |a new day begins|the stars come out now|no one is at home|the summer is gone|and the world sleeps on|we wait for the sun"""
+    """the sound of water|and then it is quiet|tomorrow it rains|winter has begun|I think of my friend
+    |the tea is still warm
+    |a new day begins|the stars come out now|no one is at home|the summer is gone|and the world sleeps on
+    |we wait for the sun"""
 )
 
 

@@ -1,0 +1,193 @@
+"""An independent judge of English sentences: the parser of link-grammar and the dictionaries of hunspell.
+
+Neither knows our models or their training text. They know grammar and words, not sense. Both are programs of
+their own (`apt-get install link-grammar link-grammar-dictionaries-en hunspell hunspell-en-us hunspell-en-gb`);
+where they are absent nothing is measured.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from itertools import pairwise
+
+from diffinity.errors import DiffinityError
+
+PROGRAMS = ("link-parser", "hunspell")
+MOST_WORDS = 30  # of a sentence that is parsed
+AT_ONCE = 200  # sentences given to one process of the parser
+PARSE_SECONDS = 4  # a sentence may take
+
+_PLAIN = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'", "–": "-", "—": " - ", "…": "...", "\u00a0": " "})
+_SENTENCE_END = re.compile(
+    r"(?<!\bMr\.)(?<!\bMrs\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bSt\.)(?<! [A-Z]\.)"
+    r"(?:(?<=[.!?])|(?<=[.!?][\"')]))\s+(?=[\"'(]*[A-Z0-9])"
+)
+_WORD = re.compile(r"[A-Za-z][A-Za-z']*[A-Za-z]|[A-Za-z]")
+_NO_WORD = re.compile(r"\d|@|//|\.\w")
+_VERDICT = re.compile(r"^(No complete linkages found|Found \d+ linkages? \((\d+) )", re.MULTILINE)
+_MAY_DOUBLE = frozenset(
+    ("had", "that", "very", "bye", "no", "so", "ha", "really", "many", "well", "there", "now", "big", "far")
+)
+
+
+class JudgeFailed(DiffinityError):
+    """The parser or the dictionary ended with an error."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the judge says of one sentence. `parsed` is None for a sentence too short or too long to be parsed."""
+
+    sentence: str
+    words: int
+    non_words: tuple[str, ...]
+    doubled: int  # words that stand twice in a row
+    parsed: bool | None
+
+    @property
+    def clean(self) -> bool | None:
+        """Fully parsed, without a non-word or a doubled word."""
+        return None if self.parsed is None else self.parsed and not self.non_words and not self.doubled
+
+
+@dataclass(frozen=True)
+class GrammarCounts:
+    """Counts over the sentences of some texts, and the shares that they give; NaN where nothing was counted.
+
+    >>> verdicts = [Verdict("It rains.", 2, (), 0, True), Verdict("It rains rains.", 3, (), 1, True)]
+    >>> counts = GrammarCounts.of(verdicts)
+    >>> counts.clean_share, (counts + counts).sentences
+    (0.5, 4)
+    """
+
+    sentences: int = 0  # that could be parsed or not: neither too short nor too long
+    parsed: int = 0  # as a whole
+    clean: int = 0  # parsed, and neither a non-word nor a doubled word in them
+    words: int = 0
+    non_words: int = 0  # that no dictionary has
+
+    @classmethod
+    def of(cls, verdicts: Sequence[Verdict]) -> GrammarCounts:
+        judged = [verdict for verdict in verdicts if verdict.parsed is not None]
+        return cls(
+            len(judged),
+            sum(bool(verdict.parsed) for verdict in judged),
+            sum(bool(verdict.clean) for verdict in judged),
+            sum(verdict.words for verdict in verdicts),
+            sum(len(verdict.non_words) for verdict in verdicts),
+        )
+
+    def __add__(self, other: GrammarCounts) -> GrammarCounts:
+        return GrammarCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def parsed_share(self) -> float:
+        return self.parsed / self.sentences if self.sentences else math.nan
+
+    @property
+    def clean_share(self) -> float:
+        return self.clean / self.sentences if self.sentences else math.nan
+
+    @property
+    def non_word_share(self) -> float:
+        return self.non_words / self.words if self.words else math.nan
+
+
+def available() -> bool:
+    """Whether the parser and the dictionary are installed."""
+    return all(shutil.which(program) for program in PROGRAMS)
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, one or several a line; the names of speakers are left out.
+
+    >>> sentences("User: Hello there. How are you?")
+    ['Hello there.', 'How are you?']
+    """
+    found = []
+    for line in text.translate(_PLAIN).splitlines():
+        spoken = re.sub(r"^(User|System|Assistant):\s*", "", line.strip())
+        for part in _SENTENCE_END.split(spoken):
+            sentence = part.strip()
+            if sentence.count('"') % 2:  # the parser stumbles over a quotation mark without its partner
+                sentence = sentence.strip("\"'").strip()
+            if re.search("[A-Za-z]", sentence):
+                found.append(sentence)
+    return found
+
+
+def judge(texts: Sequence[str]) -> list[list[Verdict]]:
+    """The verdicts on the sentences of each text; `available()` must hold."""
+    divided = [sentences(text) for text in texts]
+    every = list(dict.fromkeys(sentence for part in divided for sentence in part))
+    words = {sentence: _words(sentence) for sentence in every}
+    unknown = _misspelt({form for found in words.values() for word in found for form in _forms(word)})
+    to_parse = [sentence for sentence in every if 1 < len(words[sentence]) <= MOST_WORDS]
+    parsed = dict(zip(to_parse, _parse(to_parse), strict=True))
+    verdicts = {
+        sentence: Verdict(
+            sentence,
+            len(found),
+            tuple(word for word in found if _forms(word) <= unknown),
+            _doubled(found),
+            parsed.get(sentence),
+        )
+        for sentence, found in words.items()
+    }
+    return [[verdicts[sentence] for sentence in part] for part in divided]
+
+
+def _words(sentence: str) -> list[str]:
+    """The words of a sentence; what has digits or is an address is left out."""
+    return [word for token in sentence.split() if not _NO_WORD.search(token) for word in _WORD.findall(token)]
+
+
+def _forms(word: str) -> set[str]:
+    """The spellings by which a word may be in a dictionary: as it is, in lower case, without a genitive."""
+    stem = re.sub(r"'s$|'$", "", word)
+    return {word, word.lower(), stem, stem.lower()}
+
+
+def _doubled(words: Sequence[str]) -> int:
+    lower = [word.lower() for word in words]
+    return sum(a == b and a not in _MAY_DOUBLE for a, b in pairwise(lower))
+
+
+def _misspelt(words: set[str]) -> set[str]:
+    """Those of the words that neither the American nor the British dictionary has."""
+    if not words:
+        return set()
+    command = ["hunspell", "-d", "en_US,en_GB", "-l", "-i", "utf-8"]
+    return set(_run(command, "\n".join(sorted(words)) + "\n").split("\n")) - {""}
+
+
+def _parse(every: Sequence[str]) -> list[bool | None]:
+    """Whether each sentence is parsed as a whole; None where the parser gave up."""
+    found: list[bool | None] = []
+    for start in range(0, len(every), AT_ONCE):
+        part = every[start : start + AT_ONCE]
+        verdicts = _parse_together(part)
+        if len(verdicts) != len(part):  # the parser ran out of time on one of them: ask for each by itself
+            alone = [_parse_together([sentence]) for sentence in part]
+            verdicts = [answer[0] if len(answer) == 1 else None for answer in alone]
+        found += verdicts
+    return found
+
+
+def _parse_together(every: Sequence[str]) -> list[bool | None]:
+    options = ["-verbosity=1", "-null=0", "-graphics=0", "-limit=50", f"-timeout={PARSE_SECONDS}", "-spell=0"]
+    lines = [sentence.replace("\n", " ").lstrip("!%*") for sentence in every]  # these begin a command
+    output = _run(["link-parser", "en", *options], "\n".join(lines) + "\n")
+    return [match.group(2) not in (None, "0") for match in _VERDICT.finditer(output)]
+
+
+def _run(command: list[str], text: str) -> str:
+    done = subprocess.run(command, input=text, capture_output=True, text=True, encoding="utf-8", errors="replace")
+    if done.returncode:
+        raise JudgeFailed(f"{command[0]} ended with {done.returncode}: {done.stderr.strip()[-300:]}")
+    return done.stdout

@@ -1,0 +1,95 @@
+"""`diffinity corpus`: the documents that the embedded models are trained on."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from diffinity.commands.console import err, out
+from diffinity.errors import InvalidArgument
+
+app = typer.Typer(
+    help="Documents to train on: from public sources, and structured text of our own.", no_args_is_help=True
+)
+
+
+@app.command()
+def build(
+    sources: Annotated[
+        list[str],
+        typer.Argument(help="Sources with their files or folders: tatoeba=eng_sentences.tsv star=dialogues/ …"),
+    ],
+    out_file: Annotated[Path, typer.Option("--out", help="The corpus file to write (JSON lines).")] = Path(
+        "corpus.jsonl"
+    ),
+    rarest_word: Annotated[
+        int | None, typer.Option(help="Leave out English documents with a word that occurs less often.", min=1)
+    ] = None,
+) -> None:
+    """Turn public text into training documents: cleaned, cut to length, without repetitions.
+
+    Sources: tatoeba, commonvoice, storybooks, ebooks, star, taskmaster, corpora, schemastore; `diffinity corpus
+    sources` says what each is.
+
+    Example: diffinity corpus build tatoeba=eng_sentences.tsv commonvoice=sentences.txt --out corpus.jsonl
+    """
+    from diffinity.training.corpus.public.build import RAREST_WORD, Document, write_documents
+
+    places: dict[str, str | Path] = {}
+    for entry in sources:
+        name, separator, place = entry.partition("=")
+        if not separator or not place:
+            raise InvalidArgument(f"a source is NAME=PATH, such as tatoeba=eng_sentences.tsv, not {entry!r}")
+        places[name] = place
+    written: Counter[str] = Counter()
+    with err.status("reading") as status:
+
+        def tell(document: Document) -> None:
+            written[document.source] += 1
+            if written.total() % 10_000 == 0:
+                status.update(f"{written.total():,} documents written")
+
+        counts = write_documents(places, out_file, rarest_word or RAREST_WORD, tell)
+    out.print(f"wrote {out_file}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+
+
+@app.command()
+def sources() -> None:
+    """List the public sources that `build` reads, with licence and attribution."""
+    from diffinity.training.corpus.public.readers import SOURCES
+
+    for source in SOURCES.values():
+        out.print(
+            f"{source.name:<12} {source.form:<10} {source.licence:<13} {source.attribution}", highlight=False
+        )
+
+
+@app.command()
+def show(
+    file: Annotated[
+        Path | None, typer.Argument(help="A corpus file that `build` wrote; else structured text only.")
+    ] = None,
+    documents: Annotated[int, typer.Option(help="How many.", min=1)] = 20,
+    seed: Annotated[int, typer.Option(help="The same seed shows the same documents.", min=0)] = 0,
+) -> None:
+    """Print documents as training draws them, as JSON lines.
+
+    Example: diffinity corpus show corpus.jsonl --documents 5
+    """
+    from diffinity.training.corpus import documents as structured
+    from diffinity.training.corpus.public.build import read_documents
+    from diffinity.training.data import BLOCK
+    from diffinity.training.mixture import MixedCorpus
+
+    if file is None:
+        texts = list(islice(structured(seed), documents))
+    else:
+        corpus = MixedCorpus([document for document in read_documents(file) if not document.held_out], seed)
+        texts = [text for index in range(-(-documents // BLOCK)) for text in corpus.block(index)][:documents]
+    for text in texts:
+        print(json.dumps({"text": text}, ensure_ascii=False))

@@ -1,0 +1,45 @@
+"""The fused readout: the same loss and gradients as torch's own cross-entropy on whole logits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from diffinity.training.fused import readout_loss, readout_mean
+
+ROWS, DIM, EMBED, VOCABULARY = 300, 12, 5, 40  # more rows than are held at once
+
+
+@pytest.fixture
+def parts() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(ROWS, DIM), (VOCABULARY, DIM), (VOCABULARY,), (ROWS, EMBED), (VOCABULARY, EMBED)]
+    return [torch.randn(shape, generator=generator).requires_grad_() for shape in shapes]
+
+
+def test_loss_and_gradients_are_those_of_cross_entropy(parts: list[torch.Tensor]) -> None:
+    targets = torch.randint(VOCABULARY, (ROWS,), generator=torch.Generator().manual_seed(1))
+    hidden, weight, bias, analytic, embedding = parts
+    mean, rows = readout_loss(hidden, weight, bias, analytic, embedding, targets)
+    ours = torch.autograd.grad(3.0 * mean, parts)
+    logits = hidden @ weight.T + bias + analytic @ embedding.T
+    expected_rows = F.cross_entropy(logits, targets, reduction="none")
+    theirs = torch.autograd.grad(3.0 * expected_rows.mean(), parts)
+    torch.testing.assert_close(rows, expected_rows)
+    torch.testing.assert_close(mean, expected_rows.mean())
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_bfloat16_stays_close(parts: list[torch.Tensor]) -> None:
+    targets = torch.zeros(ROWS, dtype=torch.long)
+    exact, _ = readout_loss(*parts, targets)
+    rounded, _ = readout_loss(*parts, targets, low_precision=True)
+    assert abs(float(exact.detach() - rounded.detach())) < 0.02
+
+
+def test_mean_is_the_softmax_times_the_embeddings(parts: list[torch.Tensor]) -> None:
+    hidden, weight, bias, analytic, embedding = parts
+    logits = hidden @ weight.T + bias + analytic @ embedding.T
+    torch.testing.assert_close(readout_mean(*parts), (logits.softmax(dim=1) @ embedding).detach())
