@@ -13,7 +13,6 @@ import tempfile
 from itertools import islice
 
 import torch
-import torch.nn.functional as F
 from rich.console import Console
 from rich.table import Table
 from tokenizers import Tokenizer
@@ -37,9 +36,8 @@ def held_out(tokenizer: Tokenizer) -> Tensor:
 
 @torch.no_grad()
 def loss(task: DiffusionTask, tokens: Tensor, level: float) -> float:
-    gamma = torch.full((tokens.shape[0],), level)
-    logits = task._noised_logits(tokens, gamma, torch.Generator().manual_seed(1), 0.0)
-    return float(F.cross_entropy(logits.flatten(0, 1), tokens.flatten()))
+    gamma = torch.full((tokens.shape[0], 1), level)
+    return float(task.nats(tokens, gamma, torch.Generator().manual_seed(1), 0.0)[0])
 
 
 def gains(warmup: int, steps: int, tokenizer: Tokenizer) -> list[float]:

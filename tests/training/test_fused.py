@@ -8,17 +8,21 @@ import torch.nn.functional as F
 
 from diffinity.training.fused import readout_loss, readout_mean
 
+Parts = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 ROWS, DIM, EMBED, VOCABULARY = 300, 12, 5, 40  # more rows than are held at once
 
 
 @pytest.fixture
-def parts() -> list[torch.Tensor]:
+def parts() -> Parts:
     generator = torch.Generator().manual_seed(0)
     shapes = [(ROWS, DIM), (VOCABULARY, DIM), (VOCABULARY,), (ROWS, EMBED), (VOCABULARY, EMBED)]
-    return [torch.randn(shape, generator=generator).requires_grad_() for shape in shapes]
+    hidden, weight, bias, analytic, embedding = (
+        torch.randn(shape, generator=generator).requires_grad_() for shape in shapes
+    )
+    return hidden, weight, bias, analytic, embedding
 
 
-def test_loss_and_gradients_are_those_of_cross_entropy(parts: list[torch.Tensor]) -> None:
+def test_loss_and_gradients_are_those_of_cross_entropy(parts: Parts) -> None:
     targets = torch.randint(VOCABULARY, (ROWS,), generator=torch.Generator().manual_seed(1))
     hidden, weight, bias, analytic, embedding = parts
     mean, rows = readout_loss(hidden, weight, bias, analytic, embedding, targets)
@@ -32,14 +36,14 @@ def test_loss_and_gradients_are_those_of_cross_entropy(parts: list[torch.Tensor]
         torch.testing.assert_close(one, other)
 
 
-def test_bfloat16_stays_close(parts: list[torch.Tensor]) -> None:
+def test_bfloat16_stays_close(parts: Parts) -> None:
     targets = torch.zeros(ROWS, dtype=torch.long)
     exact, _ = readout_loss(*parts, targets)
     rounded, _ = readout_loss(*parts, targets, low_precision=True)
     assert abs(float(exact.detach() - rounded.detach())) < 0.02
 
 
-def test_mean_is_the_softmax_times_the_embeddings(parts: list[torch.Tensor]) -> None:
+def test_mean_is_the_softmax_times_the_embeddings(parts: Parts) -> None:
     hidden, weight, bias, analytic, embedding = parts
     logits = hidden @ weight.T + bias + analytic @ embedding.T
     torch.testing.assert_close(readout_mean(*parts), (logits.softmax(dim=1) @ embedding).detach())

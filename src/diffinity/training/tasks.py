@@ -130,7 +130,7 @@ class DiffusionTask:
         gamma = self.noise.draw(whole, generator)
         mixed = given_and_asked(batch - whole, length, generator)
         levels = torch.cat([gamma[:, None].expand(whole, length), mixed])
-        mean, nats = self._nats(tokens, levels.to(tokens.device), generator, SELF_CONDITIONED)
+        mean, nats = self.nats(tokens, levels.to(tokens.device), generator, SELF_CONDITIONED)
         self.bias.taken += 1
         self.noise.record(gamma, nats.view(batch, length).mean(dim=1)[:whole].cpu())
         self._until_refresh -= 1
@@ -139,7 +139,7 @@ class DiffusionTask:
             self._until_refresh = self.noise.refresh_every
         return mean
 
-    def _nats(
+    def nats(
         self, tokens: Tensor, gamma: Tensor, generator: torch.Generator, selfcond_share: float
     ) -> tuple[Tensor, Tensor]:
         """The mean cross-entropy, and that of every token (B·L,), at noise levels gamma (B, 1 or L)."""
@@ -171,7 +171,7 @@ class DiffusionTask:
         losses = {}
         for level in VALIDATION_LEVELS:
             gamma = torch.full((tokens.shape[0], 1), level, device=tokens.device)
-            losses[f"gamma={level:+.0f}"] = float(self._nats(tokens, gamma, generator, 1.0)[0])
+            losses[f"gamma={level:+.0f}"] = float(self.nats(tokens, gamma, generator, 1.0)[0])
         return losses
 
     def tensors(self) -> dict[str, Tensor]:

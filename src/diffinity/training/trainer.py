@@ -152,10 +152,10 @@ class Trainer:
                 self._start_embeddings(self.task.network.embedding_matrix.matrix)
             return
         progress, settings, parts = found
-        ours, theirs = _plain(self.settings), settings
-        different = [name for name in ours if name not in ADJUSTABLE and ours[name] != theirs.get(name)]
+        ours, theirs = _plain(self.settings), {**_plain(TrainingSettings()), **settings}
+        different = [name for name in ours if name not in ADJUSTABLE and ours[name] != theirs[name]]
         if different:
-            told = ", ".join(f"{name} was {theirs.get(name)!r} and is {ours[name]!r}" for name in different)
+            told = ", ".join(f"{name} was {theirs[name]!r} and is {ours[name]!r}" for name in different)
             raise CheckpointError(f"{self.folder} holds a run with other settings ({told}); use another folder")
         self.task.network.load_state_dict(parts["network"])
         self.average = parts["average"]
