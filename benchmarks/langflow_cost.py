@@ -29,12 +29,14 @@ from tokenizers import Tokenizer
 
 import diffinity as dy
 from benchmarks.automata import TEMPLATES, shared
-from diffinity.alignment import TokenAutomaton, Vocabulary, align
+from diffinity.alignment import TokenAutomaton, align
 from diffinity.guidance.presets import named_guidance
 from diffinity.models.langflow import LangFlowConfig, LangFlowModules
 from diffinity.models.langflow_lm import LangFlowLM
+from diffinity.models.protocol import vocabulary_of
 from diffinity.models.tokenization import END_OF_TEXT, train_bpe
-from diffinity.sampling import Sampler, SamplerState, SeededNoise, make_sampler, no_denormals
+from diffinity.processes.base import Draws
+from diffinity.sampling import SamplerState, make_sampler, no_denormals
 
 METHODS = ["path", "posterior", "auto", "gradient"]
 SHAPE = LangFlowConfig()
@@ -128,16 +130,15 @@ class Run:
     def __init__(
         self, model: LangFlowLM, automata: list[TokenAutomaton], method: str, length: int, steps: int
     ) -> None:
-        self.sampler: Sampler = make_sampler(model, named_guidance(method, automata), steps)
-        seeds = [(0, i) for i in range(len(automata))]
-        self.noise = SeededNoise(seeds, (length, SHAPE.hidden_size))
-        self.state: SamplerState = self.sampler.start(self.noise())
+        self.sampler = make_sampler(model, named_guidance(method, automata), steps)
+        self.draws = Draws([(0, i) for i in range(len(automata))])
+        self.state: SamplerState = self.sampler.begin(self.draws, length)
 
     def step(self) -> float:
         """The seconds of processor time that one more step takes."""
         started = time.process_time()
         with torch.no_grad(), no_denormals():
-            self.state = self.sampler.step(self.state, self.noise)
+            self.state = self.sampler.step(self.state, self.sampler.predict(self.state), self.draws)
         return time.process_time() - started
 
 
@@ -181,7 +182,7 @@ def ratios(
 
 def guidance(console: Console, chosen: argparse.Namespace) -> None:
     model = random_model(Tokenizer.from_file(str(_tokenizer_file())))
-    vocabulary = Vocabulary.from_tokenizer(model.tokenizer, model.eos_token_id, model.start_token_id)
+    vocabulary = vocabulary_of(model)
     assert model.embedding.shape == (SHAPE.vocab_size, SHAPE.hidden_size)  # made before memory is measured
     constraints = {"regex": dy.Regex(TEMPLATES["word between"]), "json": dy.JsonSchema(SCHEMA)}
     aligned = {name: align(constraints[name], vocabulary) for name in chosen.constraints}

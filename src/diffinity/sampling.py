@@ -16,9 +16,9 @@ from diffinity.generation.making import check_settings, make_process
 from diffinity.generation.particles import Population
 from diffinity.generation.settings import GenerationSettings
 from diffinity.guidance import Guidance, Unguided
-from diffinity.models.protocol import EmbeddingDiffusion, TextModel, text_of
+from diffinity.models.protocol import EmbeddingDiffusion, Method, TextModel, text_of
 from diffinity.processes.base import Cancellation, Draws, Ending, FinishReason, Seeds, sample_generator
-from diffinity.processes.gaussian import GaussianProcess, Grid, Method, SamplerState
+from diffinity.processes.gaussian import GaussianProcess, Grid, SamplerState
 
 __all__ = [
     "Cancellation",
@@ -66,7 +66,7 @@ def sample(
     seed: int = 0,
     first_index: int = 0,
     guidance: Guidance | None = None,
-    method: Method = "ancestral",
+    method: Method | None = None,
     grid: Grid = "uniform",
     score_temp: float | None = None,
     callback_on_step_end: Callback | None = None,
@@ -99,7 +99,7 @@ def make_sampler(
     model: EmbeddingDiffusion,
     guidance: Guidance | None = None,
     num_inference_steps: int | None = None,
-    method: Method = "ancestral",
+    method: Method | None = None,
     grid: Grid = "uniform",
     score_temp: float | None = None,
 ) -> GaussianProcess:
@@ -114,7 +114,7 @@ def make_sampler(
         model,
         guidance or Unguided(),
         defaults.num_inference_steps if num_inference_steps is None else num_inference_steps,
-        method,
+        method or defaults.method,
         grid,
         defaults.score_temp if score_temp is None else score_temp,
     )

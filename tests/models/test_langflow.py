@@ -192,3 +192,21 @@ def test_word_pieces_write_json_with_spaces() -> None:
 def test_what_word_pieces_cannot_spell_is_refused_before_the_first_step() -> None:
     with pytest.raises(dy.InfeasibleConstraint):
         dy.generate(word_piece_model(), dy.Regex("The dog"), length=8, num_inference_steps=4)
+
+
+def test_the_model_s_own_sampler_is_the_default(model: LangFlowLM) -> None:
+    options = {"length": 10, "num_inference_steps": 4, "decode": "argmax", "guidance": "none"}
+    given = {
+        method: dy.generate(model, dy.Regex("[a-z ]+"), method=method, **options)[0].tokens  # type: ignore[arg-type]
+        for method in (None, "ddim", "ancestral")
+    }
+    assert given[None] == given["ddim"] != given["ancestral"]
+    assert torch.equal(
+        dy.sample(model, length=10, num_inference_steps=4).tokens,
+        dy.sample(model, length=10, num_inference_steps=4, method="ddim").tokens,
+    )
+
+
+def test_particles_are_ancestral_whatever_the_model_s_sampler(model: LangFlowLM) -> None:
+    (found,) = dy.generate(model, dy.Regex("the [a-z ]+"), length=10, num_inference_steps=4, particles=2)
+    assert found.satisfied

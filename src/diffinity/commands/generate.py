@@ -158,7 +158,7 @@ def generate(
             "guidance": write.settings.guidance,
             "scale": settings.guidance_scale,
             "decoding": settings.decode,
-            "sampler": settings.method,
+            "sampler": settings.method or lm.sampling_defaults.method,
         }
         page = record.page(lm, texts, constraint=asked.in_words(settings.prefix), settings=described)
         write_text(trace, page)

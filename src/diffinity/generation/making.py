@@ -61,7 +61,7 @@ def make_process(
         lm,
         _guidance(automata, settings, weighted),
         defaults.num_inference_steps if steps is None else steps,
-        settings.method,
+        "ancestral" if weighted else settings.method or defaults.method,
         score_temp=defaults.score_temp if temp is None else temp,
         weighted=weighted,
     )

@@ -19,9 +19,8 @@ from pydantic import Field
 from diffinity.alignment import Framing, TokenAutomaton
 from diffinity.errors import InvalidArgument
 from diffinity.guidance.base import Guidance
-from diffinity.models.protocol import Messages
+from diffinity.models.protocol import Messages, Method
 from diffinity.processes.base import Decoding
-from diffinity.processes.gaussian import Method
 
 Length = int | Literal["auto"] | None
 MakeGuidance = Callable[[Sequence[TokenAutomaton]], Guidance]
@@ -82,7 +81,9 @@ class GenerationSettings:
     decode: Decoding = _option(
         "best", "best, sample (both always match) or argmax.", '"best", "sample" or "argmax"', json=str
     )
-    method: Method = _option("ancestral", "ancestral or ddim.", '"ancestral" or "ddim"', json=str)
+    method: Method | None = _option(
+        None, "ancestral or ddim; else the model's own.", '"ancestral" or "ddim"', json=str | None
+    )
     prefix: str = _option("", "What the text starts with.", "a text")
     prompt: str | None = _option(None, "What the model reads before it writes, if it can.", "a text")
     messages: Messages | None = _option(
@@ -113,11 +114,11 @@ class GenerationSettings:
             raise InvalidArgument(_not_a_length(self.length))
         if self.decode not in DECODINGS:
             raise InvalidArgument(f"decode must be 'best', 'sample' or 'argmax', but is {self.decode!r}")
-        if self.method not in ("ancestral", "ddim"):
+        if self.method not in (None, "ancestral", "ddim"):
             raise InvalidArgument(f"method must be 'ancestral' or 'ddim', but is {self.method!r}")
         if self.prompt is not None and self.messages is not None:
             raise InvalidArgument("give prompt= or messages=, not both: a conversation has its own texts")
-        if self.particles is not None and (self.decode == "argmax" or self.method != "ancestral"):
+        if self.particles is not None and (self.decode == "argmax" or self.method == "ddim"):
             raise InvalidArgument(
                 "particles go with ancestral sampling and exact decoding, not with argmax or ddim"
             )

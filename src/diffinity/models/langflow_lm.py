@@ -15,8 +15,8 @@ from diffinity.models.network_lm import NetworkLM
 from diffinity.models.pretrained import is_published_langflow, load_strictly, unfilled
 from diffinity.models.protocol import SamplingDefaults
 
-# Its own number of steps; windows of 1,024 tokens would take a laptop an hour; it knows no temperature.
-LANGFLOW_DEFAULTS = SamplingDefaults(num_inference_steps=128, length=128, score_temp=1.0)
+# Its own number of steps, sampler and temperature; windows of 1,024 tokens would take a laptop an hour.
+LANGFLOW_DEFAULTS = SamplingDefaults(num_inference_steps=128, length=128, score_temp=1.0, method="ddim")
 
 
 class LangFlowLM(NetworkLM[LangFlowModules]):

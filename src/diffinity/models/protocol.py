@@ -21,6 +21,7 @@ from diffinity.alignment.vocabulary import Vocabulary
 from diffinity.errors import InvalidArgument
 
 Noise = Literal["mask", "uniform"]
+Method = Literal["ancestral", "ddim"]
 Messages = Sequence[Mapping[str, str]]
 
 
@@ -35,6 +36,7 @@ class SamplingDefaults:
     num_inference_steps: int = 256
     length: int = 64
     score_temp: float = 0.9
+    method: Method = "ancestral"  # or "ddim"
 
 
 @runtime_checkable
@@ -195,9 +197,9 @@ def vocabulary_of(model: TextModel) -> Vocabulary:
     True
     """
     made = _vocabularies.get(model)
-    size, eos = vocab_size_of(model), model.eos_token_id
-    if made is None or len(made) != size or (eos is not None and made.eos_id != eos):
-        made = _vocabulary(model.tokenizer.to_str(), eos, model.start_token_id, size)
+    size, eos, start = vocab_size_of(model), model.eos_token_id, model.start_token_id
+    if made is None or len(made) != size or (eos is not None and made.eos_id != eos) or made.start_id != start:
+        made = _vocabulary(model.tokenizer.to_str(), eos, start, size)
         _vocabularies[model] = made
     return made
 

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from diffinity.errors import InvalidArgument
 from diffinity.guidance.base import DenoisingStep, Guidance, Prediction, Unguided
-from diffinity.models.protocol import EmbeddingDiffusion
+from diffinity.models.protocol import EmbeddingDiffusion, Method
 from diffinity.models.schedule import NoiseLevel
 from diffinity.processes.base import Draws, Ending
 
-Method = Literal["ancestral", "ddim"]
 Grid = Literal["uniform", "plaid", "langflow"]
 LANGFLOW_END = 1e-5  # how far from 0 and 1 LangFlow's times stay
 
