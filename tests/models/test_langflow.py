@@ -190,7 +190,7 @@ def test_word_pieces_write_json_with_spaces() -> None:
 
 
 def test_what_word_pieces_cannot_spell_is_refused_before_the_first_step() -> None:
-    with pytest.raises(dy.InfeasibleConstraint):
+    with pytest.raises(dy.InfeasibleConstraint, match=r"constraint: no token of the model has 'T'$"):
         dy.generate(word_piece_model(), dy.Regex("The dog"), length=8, num_inference_steps=4)
 
 

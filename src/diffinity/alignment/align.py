@@ -116,7 +116,17 @@ def _align(dfa: ByteDFA, vocabulary: Vocabulary, framing: Framing, limits: Limit
         if vocabulary.start_id is not None:
             machine = _after_start_token(machine, int(class_of[vocabulary.start_id]))
     table, class_of = _join_columns(machine.table, class_of)
-    return TokenAutomaton(class_of, table, machine.accepting.copy(), framing, vocabulary.eos_id)
+    unspelled = b"" if machine.accepting.any() else _unspelled(dfa, vocabulary)
+    return TokenAutomaton(
+        class_of, table, machine.accepting.copy(), framing, vocabulary.eos_id, unspelled=unspelled
+    )
+
+
+def _unspelled(dfa: ByteDFA, vocabulary: Vocabulary) -> bytes:
+    """The bytes that the language uses and no token has, such as upper-case letters where text is lower case."""
+    used = np.any(dfa.table >= 0, axis=0)[dfa.byte_class]
+    spelled = {byte for token in vocabulary.tokens if token is not None for byte in token}
+    return bytes(byte for byte in np.flatnonzero(used).tolist() if byte not in spelled)
 
 
 def _machine(edges: Edges, framed: _Framed, dfa: ByteDFA, vocabulary: Vocabulary, budget: Budget) -> Machine:

@@ -79,6 +79,7 @@ class TokenAutomaton:
     framing: Framing = "exact"
     eos_id: int | None = None
     start: int = 0
+    unspelled: bytes = b""  # where nothing is accepted: bytes of the language that no token has
 
     def __post_init__(self) -> None:
         for array in (self.class_of, self.next, self.accepting):
@@ -279,7 +280,9 @@ class TokenAutomaton:
             return
         shortest = self.shortest()
         if shortest is None:
-            raise InfeasibleConstraint("no token sequence of any length satisfies the constraint")
+            shown = self.unspelled.decode("ascii", "ignore")[:8]
+            lacking = f": no token of the model has {' or '.join(map(repr, shown))}" if shown else ""
+            raise InfeasibleConstraint(f"no token sequence of any length satisfies the constraint{lacking}")
         more = "" if length < len(shortest) else "; some lengths between do not fit it either"
         raise InfeasibleConstraint(
             f"no sequence of {length} tokens satisfies the constraint: the shortest has {len(shortest)}{more}"
