@@ -101,10 +101,14 @@ def weights(scores: Scores, automaton: TokenAutomaton, sums: NDArray[np.float64]
             log_sums,
         )
         _call(rescue_kernels.scale_rows, log_sums, scaled, log_scale)
-    edges = automaton.edges
-    grouped = np.empty((scores.length, edges.n_groups))
-    _call(kernels.group_sums, scaled, edges.members_first, edges.members, grouped)
+    grouped = np.empty((scores.length, automaton.edges.n_groups))
+    group_sums(scaled, automaton, grouped)
     return Weights(sums, scaled, log_scale, grouped, log_sums)
+
+
+def group_sums(sums: NDArray[np.float64], automaton: TokenAutomaton, out: NDArray[np.float64]) -> None:
+    """out (L, G) = the sums (L, C) added up over the classes of each group."""
+    _call(kernels.group_sums, sums, automaton.edges.members_first, automaton.edges.members, out)
 
 
 def forward(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDArray[np.float64]]:
@@ -170,11 +174,16 @@ def marginals(scores: Scores, automaton: TokenAutomaton, ratios: Ratios, out: Ar
 
 def _path(w: Weights, automaton: TokenAutomaton, rng: np.random.Generator | None) -> NDArray[np.int64] | None:
     """The groups along a path of states, or None where every path has probability zero."""
+    if rng is not None:
+        return drawn_path(w, automaton, rng)
+    with np.errstate(divide="ignore"):
+        path, value = best_path(np.log(w.grouped), automaton)
+    return path if value > -np.inf else None
+
+
+def drawn_path(w: Weights, automaton: TokenAutomaton, rng: np.random.Generator) -> NDArray[np.int64] | None:
+    """The groups along a path of states drawn in proportion to its probability; None where P(L) = 0."""
     length = w.scaled.shape[0]
-    if rng is None:
-        with np.errstate(divide="ignore"):
-            path, value = _best_path(np.log(w.grouped), automaton)
-        return path if value > -np.inf else None
     log_prob, alpha = forward(w, automaton)
     if log_prob == -np.inf:
         return None
@@ -184,7 +193,7 @@ def _path(w: Weights, automaton: TokenAutomaton, rng: np.random.Generator | None
     return path
 
 
-def _best_path(log_weight: NDArray[np.float64], automaton: TokenAutomaton) -> tuple[NDArray[np.int64], float]:
+def best_path(log_weight: NDArray[np.float64], automaton: TokenAutomaton) -> tuple[NDArray[np.int64], float]:
     """The groups of the path with the largest Σ log_weight (L, G), and that sum."""
     path = np.zeros(log_weight.shape[0], np.int64)
     live = automaton.live(len(path))
@@ -250,7 +259,7 @@ def best_string(scores: Scores, automaton: TokenAutomaton) -> tuple[float, NDArr
     log_weight = np.empty((scores.length, edges.n_groups))
     which = np.empty((scores.length, edges.n_groups), np.int32)
     _call(path_kernels.group_maxima, best, edges.members_first, edges.members, log_weight, which)
-    path, _ = _best_path(log_weight, automaton)
+    path, _ = best_path(log_weight, automaton)
     at = np.arange(scores.length)
     ids = where[at, which[at, path]].astype(np.int64)
     return float(log_probs[at, ids].sum()), ids
@@ -269,14 +278,14 @@ def sample_string(
     ids = np.empty(scores.length, np.int64)
     for k, g in enumerate(path):
         classes = edges.members[edges.members_first[g] : edges.members_first[g + 1]]
-        label = classes[_draw(w.scaled[k, classes], rng)]
+        label = classes[draw(w.scaled[k, classes], rng)]
         tokens = order[first[label] : first[label + 1]]
         within = log_probs[k, tokens]
-        ids[k] = tokens[_draw(np.exp(within - within.max()), rng)]
+        ids[k] = tokens[draw(np.exp(within - within.max()), rng)]
     return float(log_probs[np.arange(scores.length), ids].sum()), ids
 
 
-def _draw(share: NDArray[np.float64], rng: np.random.Generator) -> int:
+def draw(share: NDArray[np.float64], rng: np.random.Generator) -> int:
     total = np.cumsum(share)
     return int(min(np.searchsorted(total, rng.random() * total[-1], side="right"), len(share) - 1))
 

@@ -94,7 +94,11 @@ def _align(dfa: ByteDFA, vocabulary: Vocabulary, framing: Framing, limits: Limit
         if framing == "search":
             dfa = ByteDFA.any_bytes().concat(dfa, ByteDFA.any_bytes())
         if vocabulary.leading:
-            dfa = ByteDFA.literal(vocabulary.leading).concat(dfa)
+            leading = ByteDFA.literal(vocabulary.leading)
+            as_it_is = dfa.difference(leading.concat(ByteDFA.any_bytes()))
+            dfa = leading.concat(dfa)
+            if vocabulary.leading_optional:
+                dfa = dfa.union(as_it_is)
         trie = vocabulary.trie
         with budget.paused():
             _warm_up()

@@ -164,8 +164,10 @@ class TokenAutomaton:
         """
         if not 0 <= start < self.n_states:
             raise InvalidArgument(f"a window starts in a state from 0 to {self.n_states - 1}, not in {start}")
+        shared = ["useful", "outside", "useful_tokens", "tokens_by_class", "edges", "arrows"]
         if accepting is None:
             accepting = self.finishing(tokens_after)
+            shared.append("free")
         elif tokens_after:
             raise InvalidArgument("give a window accepting states or tokens_after, not both")
         elif accepting.shape != self.accepting.shape or accepting.dtype != np.bool_:
@@ -174,7 +176,6 @@ class TokenAutomaton:
                 f"{accepting.shape}"
             )
         made = TokenAutomaton(self.class_of, self.next, accepting.copy(), self.framing, self.eos_id, start)
-        shared = ("n_transitions", "useful", "tokens_by_class", "edges", "arrows")
         made.__dict__.update({name: getattr(self, name) for name in shared})
         return made
 
@@ -207,6 +208,36 @@ class TokenAutomaton:
         order = np.argsort(self.class_of, kind="stable")
         first = np.searchsorted(self.class_of[order], np.arange(self.n_classes + 1))
         return order.astype(np.int64), first.astype(np.int64)
+
+    @cached_property
+    def free(self) -> NDArray[np.bool_]:
+        """(S,): the states from which whatever is written is accepted, as after the end of a text."""
+        free = self.accepting & (self.next >= 0).all(axis=1)
+        while (smaller := free & free[self.next].all(axis=1)).sum() < free.sum():
+            free = smaller
+        return free
+
+    @cached_property
+    def outside(self) -> int:
+        """The class whose tokens lead somewhere only after the end, where all tokens are alike; −1: none."""
+        states = np.arange(self.n_states)
+        ended = self.accepting & (self.next == states[:, None]).all(axis=1)
+        only_then = ((self.next < 0) | ended[:, None]).all(axis=0) & self.useful
+        return int(only_then.argmax()) if only_then.any() else -1
+
+    @cached_property
+    def useful_tokens(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """The tokens that lead somewhere from some state, and their classes; all tokens where most of them do.
+
+        Those of the class `outside` are not among them.
+        """
+        useful = self.useful.copy()
+        if self.outside >= 0:
+            useful[self.outside] = False
+        tokens = np.flatnonzero(useful[self.class_of])
+        if len(tokens) > 0.75 * self.vocab_size:  # picking them would cost more than it saves
+            tokens = np.arange(self.vocab_size)
+        return tokens.astype(np.uint32), self.unsigned_class_of[tokens].copy()
 
     @cached_property
     def edges(self) -> GroupedEdges:

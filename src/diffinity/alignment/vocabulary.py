@@ -26,8 +26,9 @@ class Vocabulary:
     """What every token id spells: bytes, or None for a special token, which spells nothing.
 
     `leading` is what the decoder takes off the front of a text (the space that Metaspace and WordPiece put
-    before the first word): token sequences spell `leading` + text. `start_id` is a token that every sequence
-    begins with and that is no part of the text; it may be the end token.
+    before the first word): token sequences spell `leading` + text or, if it is optional, a text that does not
+    begin with `leading`. `start_id` is a token that every sequence begins with and that is no part of the text;
+    it may be the end token.
 
     >>> vocabulary = Vocabulary([b"c", b"a", b"t", None], eos_id=3)
     >>> len(vocabulary), vocabulary.trie.n_nodes
@@ -38,6 +39,7 @@ class Vocabulary:
     eos_id: int | None = None
     leading: bytes = b""
     start_id: int | None = None
+    leading_optional: bool = False
 
     def __post_init__(self) -> None:
         tokens = list(self.tokens)
@@ -76,7 +78,9 @@ class Vocabulary:
     def fingerprint(self) -> str:
         """A name for this vocabulary: equal for equal tokens, end and start token and leading bytes."""
         digest = hashlib.blake2b(digest_size=16)
-        digest.update(repr((len(self.tokens), self.eos_id, self.leading, self.start_id)).encode())
+        digest.update(
+            repr((len(self.tokens), self.eos_id, self.leading, self.start_id, self.leading_optional)).encode()
+        )
         for token in self.tokens:
             digest.update(b"-" if token is None else len(token).to_bytes(4, "little") + token)
         return digest.hexdigest()
@@ -126,7 +130,7 @@ def _from_tokenizer(tokenizer: Tokenizer, eos_id: int | None, start_id: int | No
     size = max([tokenizer.get_vocab_size() - 1, *added]) + 1
     texts = [tokenizer.id_to_token(i) for i in range(size)]
     tokens: list[bytes | None]
-    leading = b""
+    leading, leading_optional = b"", False
     parts = _decoder_parts(description)
     kinds = {part["type"] for part in parts}
     if "ByteLevel" in kinds:
@@ -134,11 +138,12 @@ def _from_tokenizer(tokenizer: Tokenizer, eos_id: int | None, start_id: int | No
     elif kinds & {"Metaspace", "ByteFallback"}:
         tokens = [None if text is None else _metaspace(text, "ByteFallback" in kinds) for text in texts]
         leading = b" " if _strips_leading_space(parts) else b""
+        leading_optional = True  # a text that does not begin with a space stays as it is
     else:
         tokens, leading = _by_decoding(tokenizer, size, special)
     for i, token in added.items():
         tokens[i] = None if token.special else str(token.content).encode()
-    return Vocabulary(tokens, _end_token(tokenizer, special, eos_id), leading, start_id)
+    return Vocabulary(tokens, _end_token(tokenizer, special, eos_id), leading, start_id, leading_optional)
 
 
 def _decoder_parts(description: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,0 +1,294 @@
+"""Logits by token class: one pass over the vocabulary, and then every question of the programme is a small one.
+
+Other people's loops hand us logits (L, V) with V up to a quarter of a million, at every step. `class_scores` reads
+them once, on whatever device they are; P(L), the marginals, the best string and joint draws follow from its (L, C)
+tables on the CPU, and what goes back to the tokens is one number a class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from diffinity.acceptance import class_kernels, cpu, path_kernels
+from diffinity.alignment.automaton import TokenAutomaton
+
+CHUNK_BYTES = 4 << 20  # of logits that are worked on at a time
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The tokens that may stand at a position that is no longer open, with the logarithms of their weights."""
+
+    tokens: NDArray[np.int64]  # (n,)
+    log_weights: NDArray[np.float64]  # (n,)
+
+    @staticmethod
+    def of(token: int) -> Choice:
+        """One token, which is settled."""
+        return Choice(np.array([token]), np.zeros(1))
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """What the programme needs of one sample's distributions: p summed and maximised over classes."""
+
+    log_sums: NDArray[np.float64]  # (L, C): log Σ p over the class
+    best: NDArray[np.float64]  # (L, C): the largest log p of the class
+    where: NDArray[np.int32]  # (L, C): the token that has it, −1 if none may stand there
+    log_norm: NDArray[np.float64]  # (L,): temperature·log p + log_norm is the logit
+    choices: Mapping[int, Choice]  # positions that are not open
+
+    @property
+    def length(self) -> int:
+        return int(self.log_sums.shape[0])
+
+    @cached_property
+    def _scaled(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        peak = self.log_sums.max(axis=1)
+        log_scale = np.where(np.isfinite(peak), peak, 0.0)
+        return np.exp(self.log_sums - log_scale[:, None]), log_scale
+
+    def weights(self, automaton: TokenAutomaton) -> cpu.Weights:
+        """The sums as the dynamic programme takes them."""
+        scaled, log_scale = self._scaled
+        grouped = np.empty((self.length, automaton.edges.n_groups))
+        cpu.group_sums(scaled, automaton, grouped)
+        return cpu.Weights(scaled, scaled, log_scale, grouped, self.log_sums)
+
+
+def class_scores(
+    logits: Tensor,
+    automaton: TokenAutomaton,
+    *,
+    temperature: float = 1.0,
+    choices: Mapping[int, Choice] | None = None,
+) -> ClassScores:
+    """The scores of one sample's logits (L, V) at a temperature, on any device.
+
+    At the positions of `choices` the logits are not read.
+
+    >>> from diffinity.alignment import Vocabulary, align
+    >>> from diffinity.constraints import Regex
+    >>> automaton = align(Regex("[ab]c"), Vocabulary([b"a", b"b", b"c"]), framing="exact")
+    >>> scores = class_scores(torch.tensor([[1.0, 2.0, 0.0], [0.0, 0.0, 3.0]]), automaton)
+    >>> best_string(scores, automaton).tolist()
+    [1, 2]
+    """
+    length, shape = logits.shape[0], (logits.shape[0], automaton.n_classes)
+    log_sums, best, where = np.empty(shape), np.empty(shape), np.empty(shape, np.int32)
+    log_norm = np.zeros(length)
+    settled = choices or {}
+    for first, last in _open_stretches(length, settled):
+        part = slice(first, last)
+        log_norm[part] = _fill(logits[part], automaton, temperature, log_sums[part], best[part], where[part])
+    for k, choice in settled.items():
+        _settle(choice, automaton, log_sums[k], best[k], where[k])
+    return ClassScores(log_sums, best, where, log_norm, settled)
+
+
+def _open_stretches(length: int, settled: Mapping[int, Choice]) -> list[tuple[int, int]]:
+    is_open = np.array([k not in settled for k in range(length)] + [False])
+    edges = np.flatnonzero(np.diff(is_open.astype(np.int8), prepend=0))
+    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _settle(
+    choice: Choice,
+    automaton: TokenAutomaton,
+    log_sums: NDArray[np.float64],
+    best: NDArray[np.float64],
+    where: NDArray[np.int32],
+) -> None:
+    log_sums[:], best[:], where[:] = -np.inf, -np.inf, -1
+    for token, weight in zip(choice.tokens, choice.log_weights, strict=True):
+        c = automaton.class_of[token]
+        log_sums[c] = np.logaddexp(log_sums[c], weight)
+        if weight > best[c]:
+            best[c], where[c] = weight, token
+
+
+def _fill(
+    logits: Tensor,
+    automaton: TokenAutomaton,
+    temperature: float,
+    log_sums: NDArray[np.float64],
+    best: NDArray[np.float64],
+    where: NDArray[np.int32],
+) -> NDArray[np.float64]:
+    """log p by class from logits (n, V), a few rows at a time; the log_norm (n,)."""
+    rows = max(1, CHUNK_BYTES // (4 * logits.shape[1]))
+    log_norm = np.empty(logits.shape[0])
+    for first in range(0, logits.shape[0], rows):
+        part = slice(first, first + rows)
+        chunk = logits[part].detach()
+        if chunk.dtype not in (torch.float32, torch.float64):
+            chunk = chunk.float()
+        peak = chunk.amax(dim=1, keepdim=True)
+        peak = torch.where(peak.isfinite(), peak, torch.zeros_like(peak))
+        shares = (chunk - peak).div_(temperature).exp_()  # at T = 1 the division changes nothing
+        tables = log_sums[part], best[part], where[part]
+        peaks = peak[:, 0].double().cpu().numpy()
+        if chunk.device.type == "cpu":
+            _reduce(chunk, shares, automaton, temperature, peaks, *tables)
+        else:
+            _reduce_on_device(chunk, automaton, temperature, peaks, *tables)
+        log_total = shares.sum(dim=1).double().log_().cpu().numpy()
+        log_sums[part] -= log_total[:, None]
+        best[part] = (best[part] - peaks[:, None]) / temperature - log_total[:, None]
+        log_norm[part] = peaks + temperature * log_total
+    useless = ~automaton.useful
+    log_sums[:, useless], best[:, useless], where[:, useless] = -np.inf, -np.inf, -1
+    order, begins = automaton.tokens_by_class
+    impossible = (where < 0) & automaton.useful  # all logits of the class are −inf: its first token stands for it
+    where[impossible] = np.broadcast_to(order[begins[:-1]], where.shape)[impossible]
+    return log_norm
+
+
+def _reduce(
+    chunk: Tensor,
+    shares: Tensor,
+    automaton: TokenAutomaton,
+    temperature: float,
+    peak: NDArray[np.float64],
+    log_sums: NDArray[np.float64],
+    best: NDArray[np.float64],
+    where: NDArray[np.int32],
+) -> None:
+    """For each class log Σ exp((logit − peak)/T), the largest logit and the token that has it, into (n, C)."""
+    tokens, classes = automaton.useful_tokens
+    x, p = chunk.contiguous().numpy(), shares.numpy()
+    reduce: Any = class_kernels.sums_and_maxima
+    reduce(x, p, tokens, classes, log_sums, best, where)
+    if len(tokens) < automaton.vocab_size and automaton.outside >= 0:
+        _reduce_outside(chunk, shares, automaton, log_sums, best, where)
+    logarithms: Any = class_kernels.logarithms
+    logarithms(x, peak, temperature, *automaton.tokens_by_class, log_sums, best)
+
+
+def _reduce_outside(
+    chunk: Tensor,
+    shares: Tensor,
+    automaton: TokenAutomaton,
+    sums: NDArray[np.float64],
+    best: NDArray[np.float64],
+    where: NDArray[np.int32],
+) -> None:
+    """The class `outside` without a look at its tokens: its sum is what the others leave.
+
+    These tokens stand only where all tokens are alike, so a largest one counts only if it is the largest of all.
+    """
+    c = automaton.outside
+    sums[:, c] = np.maximum(shares.sum(dim=1, dtype=torch.float64).numpy() - sums.sum(axis=1), 0.0)
+    top, token = (part.numpy() for part in chunk.max(dim=1))
+    is_largest = automaton.class_of[token] == c
+    best[:, c] = np.where(is_largest, top, -np.inf)
+    where[:, c] = np.where(is_largest, token, -1)
+
+
+def _reduce_on_device(
+    chunk: Tensor,
+    automaton: TokenAutomaton,
+    temperature: float,
+    peak: NDArray[np.float64],
+    log_sums: NDArray[np.float64],
+    best: NDArray[np.float64],
+    where: NDArray[np.int32],
+) -> None:
+    """The same in torch, where the logits are; only the tables (n, C) come back."""
+    n, vocab = chunk.shape
+    class_of = torch.from_numpy(automaton.class_of.astype(np.int64)).to(chunk.device).expand(n, -1)
+    top = chunk.new_full((n, automaton.n_classes), -torch.inf).scatter_reduce(1, class_of, chunk, reduce="amax")
+    own_top = top.gather(1, class_of)
+    possible = chunk > -torch.inf
+    ids = torch.arange(vocab, device=chunk.device).expand(n, -1)
+    token = torch.full((n, automaton.n_classes), vocab, device=chunk.device)
+    token = token.scatter_reduce(
+        1, class_of, torch.where((chunk == own_top) & possible, ids, vocab), reduce="amin"
+    )
+    below = torch.where(possible, ((chunk - own_top) / temperature).exp(), 0.0)
+    total = below.new_zeros(n, automaton.n_classes, dtype=torch.float64).scatter_add_(1, class_of, below.double())
+    best[:] = top.double().cpu().numpy()
+    where[:] = torch.where(token < vocab, token, -1).cpu().numpy()
+    log_sums[:] = (best - peak[:, None]) / temperature + total.log().cpu().numpy()
+
+
+def log_ratios(scores: ClassScores, automaton: TokenAutomaton) -> tuple[float, NDArray[np.float64] | None]:
+    """log P(L), and log q/p of each class (L, C), q being p given acceptance; None where P(L) = 0."""
+    w = scores.weights(automaton)
+    log_prob, ratio = cpu.posterior_ratios(w, automaton)
+    if ratio is None:
+        return log_prob, None
+    with np.errstate(divide="ignore"):
+        return log_prob, np.log(ratio) - w.log_scale[:, None]
+
+
+def best_string(scores: ClassScores, automaton: TokenAutomaton) -> NDArray[np.int64]:
+    """The most probable accepted token string (L,)."""
+    edges = automaton.edges
+    shape = (scores.length, edges.n_groups)
+    log_weight, which = np.empty(shape), np.empty(shape, np.int32)
+    floored = np.where(scores.where >= 0, np.maximum(scores.best, cpu.FLOOR), -np.inf)
+    kernel: Any = path_kernels.group_maxima
+    kernel(floored, edges.members_first, edges.members, log_weight, which)
+    path, _ = cpu.best_path(log_weight, automaton)
+    at = np.arange(scores.length)
+    return scores.where[at, which[at, path]].astype(np.int64)
+
+
+def argmax_string(scores: ClassScores, shift: NDArray[np.float64] | None = None) -> NDArray[np.int64]:
+    """The most probable token at each position (L,), of the classes that lead anywhere, after a shift (L, C)."""
+    values = scores.best if shift is None else scores.best + shift
+    at = np.arange(scores.length)
+    return scores.where[at, values.argmax(axis=1)].astype(np.int64)
+
+
+def draw_string(
+    scores: ClassScores,
+    automaton: TokenAutomaton,
+    logits: Tensor,
+    rng: np.random.Generator,
+    *,
+    temperature: float = 1.0,
+) -> NDArray[np.int64]:
+    """A token string (L,) drawn from p given acceptance; the best one where P(L) = 0. `logits` made the scores."""
+    w = scores.weights(automaton)
+    path = cpu.drawn_path(w, automaton, rng)
+    if path is None:
+        return best_string(scores, automaton)
+    edges = automaton.edges
+    order, first = automaton.tokens_by_class
+    ids = np.empty(scores.length, np.int64)
+    for k, g in enumerate(path):
+        classes = edges.members[edges.members_first[g] : edges.members_first[g + 1]]
+        label = classes[cpu.draw(w.scaled[k, classes], rng)]
+        choice = scores.choices.get(k)
+        if choice is not None:
+            tokens = choice.tokens[automaton.class_of[choice.tokens] == label]
+            within = choice.log_weights[automaton.class_of[choice.tokens] == label]
+        else:
+            tokens = order[first[label] : first[label + 1]]
+            own = logits[k, torch.from_numpy(tokens).to(logits.device)].double() / temperature
+            within = own.cpu().numpy()
+        ids[k] = tokens[cpu.draw(np.exp(within - within.max()), rng)]
+    return ids
+
+
+def shift_tokens(logits: Tensor, automaton: TokenAutomaton, shift: NDArray[np.float64], out: Tensor) -> None:
+    """out (L, V) = logits (L, V) + shift (L, C) of each token's class; they may be one tensor."""
+    by_class = torch.from_numpy(shift)
+    in_loops = logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.float64)
+    if in_loops and logits.dtype == out.dtype and logits.is_contiguous() and out.is_contiguous():
+        kernel: Any = class_kernels.shifted
+        table = by_class.to(logits.dtype).numpy()
+        kernel(logits.detach().numpy(), automaton.unsigned_class_of, table, out.numpy())
+        return
+    class_of = torch.from_numpy(automaton.class_of.astype(np.int64)).to(logits.device)
+    torch.add(logits, by_class.to(logits.device, logits.dtype)[:, class_of], out=out)

@@ -1,0 +1,1 @@
+"""Structured output inside other people's loops: `integrations.transformers` and `integrations.diffusers`."""

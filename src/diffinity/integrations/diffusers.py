@@ -1,0 +1,229 @@
+"""Structured output in `diffusers`: the scheduler of `LLaDA2Pipeline` or `DiffusionGemmaPipeline`, constrained.
+
+pipe.scheduler = constrained_scheduler(pipe.scheduler, Invoice, pipe.tokenizer)
+pipe(prompt="…", gen_length=256)
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from diffinity.alignment import TokenAutomaton
+from diffinity.errors import InvalidArgument
+from diffinity.integrations.canvas import constrain_logits
+from diffinity.integrations.joint import Settled, joint_tokens
+from diffinity.integrations.running import outermost_call
+from diffinity.integrations.texts import Texts, as_ends, fits
+from diffinity.limits import Limits
+
+try:
+    from diffusers import BlockRefinementScheduler, DiscreteDDIMScheduler, EntropyBoundScheduler
+except ImportError as error:
+    raise InvalidArgument(
+        f"diffinity.integrations.diffusers needs the diffusers library ({error}): "
+        "pip install 'diffinity[diffusers]'"
+    ) from None
+
+SCHEDULERS = (BlockRefinementScheduler, DiscreteDDIMScheduler, EntropyBoundScheduler)
+
+
+def constrained_scheduler(scheduler: Any, constraint: Any, tokenizer: Any, *, limits: Limits | None = None) -> Any:
+    """The same scheduler, whose steps write only what a constraint accepts.
+
+    `scheduler` is a `BlockRefinementScheduler`, `DiscreteDDIMScheduler` or `EntropyBoundScheduler`; the original
+    stays as it is. `constraint` is anything that `dy.constraint` takes, or a list with one for each row. The
+    tokens written so far, how many may follow and the end token are read from the pipeline that is running; a
+    loop of your own says them with `scheduler.set_text(...)` before each block.
+
+    The tokens that a step may commit are those of one accepted string: the model's own where they make one, else
+    one drawn (at temperature 0: the best) given acceptance and the tokens committed before. So whichever of them
+    the scheduler commits or edits, the rest can be completed.
+    """
+    if not isinstance(scheduler, SCHEDULERS):
+        names = ", ".join(known.__name__ for known in SCHEDULERS)
+        raise InvalidArgument(f"a scheduler must be one of {names}, but is {type(scheduler).__name__}")
+    made = copy.copy(scheduler)
+    kind: Any = type(scheduler)
+    made.__class__ = _constrained_class(getattr(kind, "plain", kind))
+    made._texts = Texts(constraint, tokenizer, limits)
+    made._text, made._step = None, None
+    return made
+
+
+@dataclass(frozen=True)
+class _Text:
+    """What stands before and after a block, and which part of the block is of the answer."""
+
+    written: Tensor  # (B, n)
+    tokens_after: int
+    part: slice
+    ends: tuple[int, ...] | None
+    finished: Sequence[bool]  # (B,): rows that the loop no longer changes
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What is known while a step runs."""
+
+    part: slice
+    windows: list[TokenAutomaton | None]
+    logits: Tensor  # (B, L, V): the model's own
+    temperature: float
+    settled: Settled
+
+
+class _Constrained:
+    """What a constrained scheduler does; its other base is the scheduler's own class."""
+
+    _texts: Texts
+    _text: _Text | None  # what a loop of the user's own has said
+    _step: _Step | None
+    config: Any
+    num_inference_steps: int
+
+    def set_text(self, written: Tensor, tokens_after: int, eos_token_id: int | list[int] | None = None) -> None:
+        """For a loop of your own: the blocks that come now follow `written` (B, n), the answer so far.
+
+        `tokens_after` is how many tokens may be written after the block.
+        """
+        everything = slice(None)
+        self._text = _Text(written, tokens_after, everything, as_ends(eos_token_id), [False] * len(written))
+
+    def step(self, model_output: Tensor, timestep: int | Tensor, sample: Tensor, **kwargs: Any) -> Any:
+        index, masked = int(timestep), kwargs.get("mask_token_id") is not None
+        part, windows = self._windows(sample, model_output.shape[-1])
+        temperature = self._temperature(index, kwargs)
+        shown = model_output
+        if not masked:  # a canvas: the pipeline may commit the argmax of these logits, and it feeds them back
+            shown = constrain_logits(model_output, windows, temperature=temperature)
+        settled = self._settled(index, sample, kwargs).at(part)
+        self._step = _Step(part, windows, model_output, temperature, settled)
+        as_tuple = not kwargs.pop("return_dict", True)
+        try:
+            output = super().step(shown, timestep, sample, return_dict=True, **kwargs)  # type: ignore[misc]
+        finally:
+            self._step = None
+        if not masked and index + 1 >= self.num_inference_steps:
+            _accept_last(output.prev_sample, output.pred_logits, windows)
+        return output.to_tuple() if as_tuple else output
+
+    def _sample_from_logits(self, logits: Tensor, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """The scheduler's own tokens and probabilities; for rows that they would ruin, those of a joint draw."""
+        tokens, probs = super()._sample_from_logits(logits, **kwargs)  # type: ignore[misc]
+        step = self._step
+        if step is None:
+            return tokens, probs
+        greedy = kwargs["temperature"] == 0.0 or not kwargs.get("use_multinomial", True)
+        generator = kwargs["generator"]
+
+        def options(row: int) -> list[Tensor]:
+            scaled = step.logits[row, step.part].float() / (1.0 if greedy else step.temperature)
+            return [scaled] if greedy else [*_filtered(self, scaled, kwargs), scaled]
+
+        def draw() -> np.random.Generator:
+            where = tokens.device if generator is None else generator.device
+            return np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator, device=where)))
+
+        seeds = None if greedy else draw
+        joint_tokens(options, step.windows, step.settled, tokens[:, step.part], probs[:, step.part], seeds)
+        return tokens, probs
+
+    def _temperature(self, index: int, kwargs: Mapping[str, Any]) -> float:
+        """The temperature that a step samples at; 1 where it takes the argmax."""
+        if isinstance(self, EntropyBoundScheduler):
+            share = (self.num_inference_steps - index) / self.num_inference_steps
+            return float(self.config.t_min + (self.config.t_max - self.config.t_min) * share) or 1.0
+        return float(kwargs.get("temperature") or 1.0)
+
+    def _settled(self, index: int, sample: Tensor, kwargs: Mapping[str, Any]) -> Settled:
+        tokens = sample.cpu().numpy()
+        nowhere = np.zeros(tokens.shape, np.bool_)
+        if not isinstance(self, BlockRefinementScheduler):
+            return Settled(tokens, nowhere, nowhere)
+        threshold = kwargs.get("editing_threshold")
+        threshold = self.config.editing_threshold if threshold is None else threshold
+        editing = threshold is not None and (threshold > 0.0 or kwargs.get("mask_token_id") is None)
+        if kwargs.get("mask_token_id") is not None:
+            fixed = tokens != kwargs["mask_token_id"]
+        else:
+            committed: Any = getattr(self, "_committed", None)
+            known = index > 0 and committed is not None and committed.shape == sample.shape
+            fixed = committed.cpu().numpy() if known else nowhere
+        editable = nowhere if not editing else fixed.copy()
+        if kwargs.get("prompt_mask") is not None:
+            editable = editable & ~kwargs["prompt_mask"].cpu().numpy()[None]
+        return Settled(tokens, fixed, editable, float(threshold) if editing else np.inf)
+
+    def _windows(self, sample: Tensor, vocab_size: int) -> tuple[slice, list[TokenAutomaton | None]]:
+        """The part of the block that belongs to the answer, and the automaton of each row for it."""
+        running = outermost_call("diffusers", "__call__", "gen_length")
+        text = self._text if running is None else _running_text(running, sample)
+        if text is None:
+            raise InvalidArgument(
+                "no LLaDA2Pipeline or DiffusionGemmaPipeline is running, so it is not known what was written and "
+                "how much may follow: call scheduler.set_text(written, tokens_after) before each block"
+            )
+        rows = self._texts.rows(sample.shape[0], vocab_size, text.ends)
+        written, length = text.written.cpu().numpy(), len(range(sample.shape[1])[text.part])
+        windows = [
+            None if text.finished[i] or not length else rows.window(i, written[i], text.tokens_after, length)
+            for i in range(len(rows))
+        ]
+        return text.part, windows
+
+
+def _running_text(running: Mapping[str, Any], sample: Tensor) -> _Text:
+    """Where the pipeline that is running stands."""
+    ends = as_ends(running["eos_token_id"]) or ()
+    prompt, length = int(running["prompt_length"]), sample.shape[1]
+    if "cur_input_ids" in running:  # DiffusionGemmaPipeline
+        written = running["cur_input_ids"][:, prompt:]
+        after = (int(running["num_canvases"]) * length) - written.shape[1] - length
+        return _Text(written, after, slice(None), ends, running["finished_denoising"].tolist())
+    if "block_start_pos" not in running:
+        raise InvalidArgument(
+            "the scheduler is used by a pipeline that is not LLaDA2Pipeline or DiffusionGemmaPipeline"
+        )
+    start, end = int(running["block_start_pos"]), prompt + int(running["gen_length"])
+    part = slice(max(prompt - start, 0), min(length, end - start))
+    finished = running["finished"] & bool(running["eos_early_stop"])
+    written = running["block_x"][:, prompt : max(prompt, start)]
+    return _Text(written, max(end - start - length, 0), part, ends, finished.tolist())
+
+
+def _filtered(scheduler: Any, logits: Tensor, kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """The logits after the scheduler's own top-k and top-p, if it has any."""
+    if kwargs.get("top_k") is None and kwargs.get("top_p") is None:
+        return []
+    kept = scheduler._top_k_filtering(logits, top_k=kwargs.get("top_k"))
+    kept = scheduler._top_p_filtering(kept, top_p=kwargs.get("top_p"))
+    return [kept.masked_fill(kept <= torch.finfo(kept.dtype).min, -torch.inf)]
+
+
+def _accept_last(sample: Tensor, logits: Tensor, windows: Sequence[TokenAutomaton | None]) -> None:
+    """Nothing comes after the last step: a canvas that still holds noise becomes the argmax, which is accepted."""
+    for i, window in enumerate(windows):
+        if window is not None and not fits(window, sample[i].cpu().numpy()):
+            sample[i] = logits[i].argmax(dim=-1)
+
+
+@functools.cache
+def _constrained_class(plain: type) -> type:
+    """The class of a constrained scheduler. Pipelines ask for the parameters of `step`: they stay the same."""
+
+    @functools.wraps(plain.step)  # type: ignore[attr-defined]
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _Constrained.step(self, *args, **kwargs)
+
+    return type(f"Constrained{plain.__name__}", (_Constrained, plain), {"step": step, "plain": plain})
+
+
+__all__ = ["constrained_scheduler"]

@@ -1,0 +1,93 @@
+"""Tokens for a block of which a loop commits some: those of one accepted string.
+
+The model's own tokens are drawn first. Where they make an accepted string they are kept; else the row gets a
+string drawn from p given acceptance. Both together are exactly such a draw: p(x)·[x ∈ L] + (1 − P(L))·p(x | L) =
+p(x | L).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from diffinity.acceptance.classes import Choice, best_string, class_scores, draw_string, log_ratios
+from diffinity.alignment import TokenAutomaton
+from diffinity.integrations.texts import fits
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The positions of a block that hold a token already, and which of them may be edited."""
+
+    tokens: NDArray[np.int64]  # (B, L)
+    fixed: NDArray[np.bool_]  # (B, L)
+    editable: NDArray[np.bool_]  # (B, L)
+    edit_above: float = np.inf  # a token replaces a settled one if its probability is larger
+
+    def at(self, part: slice) -> Settled:
+        """That of some positions."""
+        return Settled(self.tokens[:, part], self.fixed[:, part], self.editable[:, part], self.edit_above)
+
+
+def joint_tokens(
+    logits: Callable[[int], Sequence[Tensor]],
+    windows: Sequence[TokenAutomaton | None],
+    settled: Settled,
+    tokens: Tensor,
+    probs: Tensor,
+    seeds: Callable[[], np.random.Generator] | None,
+) -> None:
+    """Replace tokens (B, L) and their probabilities (B, L), in place, in the rows that they would ruin.
+
+    `logits(i)` are those of row i, (L, V), in the order of preference: the next are asked where the first give
+    no accepted string a probability. `seeds()` makes a generator for a draw; None: the best string is taken. A
+    settled position keeps its token, or takes the sampled one where that may replace it.
+    """
+    for i, window in enumerate(windows):
+        if window is None or window.free[window.start]:
+            continue
+        own, confidence = tokens[i].cpu().numpy(), probs[i].double().cpu().numpy()
+        fixed, current = settled.fixed[i], settled.tokens[i]
+        edits = fixed & settled.editable[i] & (own != current) & (confidence > settled.edit_above)
+        if fits(window, np.where(fixed & ~edits, current, own)):
+            continue
+        ids, value = _one_row(logits(i), window, current, own, confidence, fixed, edits, seeds)
+        tokens[i] = torch.from_numpy(ids).to(tokens)
+        kept = fixed & (ids == own)
+        probs[i] = torch.from_numpy(np.where(kept, confidence, value)).to(probs)
+
+
+def _one_row(
+    options: Sequence[Tensor],
+    window: TokenAutomaton,
+    current: NDArray[np.int64],
+    own: NDArray[np.int64],
+    confidence: NDArray[np.float64],
+    fixed: NDArray[np.bool_],
+    edits: NDArray[np.bool_],
+    seeds: Callable[[], np.random.Generator] | None,
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The tokens (L,) of an accepted string and their probabilities given acceptance (L,)."""
+    choices = {int(k): Choice.of(int(current[k])) for k in np.flatnonzero(fixed & ~edits)}
+    for k in map(int, np.flatnonzero(edits)):
+        p_current = float(options[0][k].float().softmax(-1)[current[k]])
+        choices[k] = Choice(np.array([current[k], own[k]]), np.log([max(p_current, 1e-12), confidence[k]]))
+    for logits in options:
+        scores = class_scores(logits, window, choices=choices)
+        log_prob, shift = log_ratios(scores, window)
+        if log_prob > -np.inf:
+            break
+    ids = best_string(scores, window) if seeds is None else draw_string(scores, window, logits, seeds())
+    at = np.arange(len(ids))
+    if shift is None:
+        return ids, np.zeros(len(ids))
+    row = torch.from_numpy(ids).to(logits.device)
+    log_p = logits[torch.arange(len(ids), device=logits.device), row].double().cpu().numpy() - scores.log_norm
+    with np.errstate(invalid="ignore"):
+        value = np.exp(np.minimum(log_p + shift[at, window.class_of[ids]], 0.0))
+    return ids, np.where(fixed, 1.0, np.nan_to_num(value))

@@ -1,0 +1,43 @@
+"""What a loop of another library that is running right now knows, read from its frame.
+
+A logits processor is told the tokens so far and their scores, a scheduler not even the tokens; neither is told
+how much may still be written, which a guarantee depends on. The loops hold all of it in their local variables.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+
+def outermost_call(package: str, function: str, variable: str) -> Mapping[str, Any] | None:
+    """The local variables of the outermost running `function` of a package with a `variable`; None if none runs.
+
+    >>> outermost_call("transformers", "generate", "generation_config") is None
+    True
+    """
+    found = None
+    for frame in _callers(package):
+        if frame.f_code.co_name == function and variable in frame.f_code.co_varnames:
+            found = frame
+    return None if found is None or variable not in found.f_locals else found.f_locals
+
+
+def runs(package: str, function: str) -> bool:
+    """Whether a function of that name is running, of a package.
+
+    >>> runs("transformers", "_sample")
+    False
+    """
+    return any(frame.f_code.co_name == function for frame in _callers(package))
+
+
+def _callers(package: str) -> Iterator[FrameType]:
+    """The frames that called us, of modules in a package, innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).split(".")[0] == package:
+            yield frame
+        frame = frame.f_back

@@ -1,0 +1,229 @@
+"""Structured output in `transformers`: one logits processor for DiffusionGemma and for causal models.
+
+processor = ConstraintLogitsProcessor(Invoice, tokenizer)
+model.generate(**inputs, logits_processor=LogitsProcessorList([processor]), max_new_tokens=512)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from weakref import ref
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from diffinity.alignment import TokenAutomaton
+from diffinity.errors import InvalidArgument
+from diffinity.integrations.canvas import constrain_logits
+from diffinity.integrations.running import outermost_call, runs
+from diffinity.integrations.texts import Rows, Texts, as_ends
+from diffinity.limits import Limits
+
+try:
+    from transformers import LogitsProcessor
+except ImportError as error:
+    raise InvalidArgument(
+        f"diffinity.integrations.transformers needs the transformers library ({error}): "
+        "pip install 'diffinity[transformers]'"
+    ) from None
+
+
+@dataclass
+class _Call:
+    """One call of `generate`."""
+
+    rows: Rows
+    prompt_length: int
+    budget: int  # tokens that it may write
+
+    config: Any = None  # a weak reference to its own copy of the generation config
+
+
+class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
+    """Makes `generate` write what a constraint accepts: of `DiffusionGemmaForBlockDiffusion` and of causal models.
+
+    `constraint` is anything that `dy.constraint` takes (a `Regex`, a JSON Schema, a Pydantic model, a type …) or
+    a list with one for each row. It is compiled here, once; one processor may serve many calls, one after
+    another. How many tokens may be written and which tokens end a text is read from the `generate` that is
+    running; where another loop calls the processor, `max_new_tokens` and `eos_token_id` say so, and `reset()`
+    tells that a new text begins.
+
+    On DiffusionGemma the scores of a canvas become the logarithms of the marginals given that the text is
+    accepted, with an argmax that is itself accepted, at every step. On a causal model, tokens are masked from
+    which the text can no longer be completed within the tokens that are left; so it never ends in the middle.
+    """
+
+    def __init__(
+        self,
+        constraint: Any,
+        tokenizer: Any,
+        *,
+        max_new_tokens: int | None = None,
+        eos_token_id: int | list[int] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        if max_new_tokens is not None and max_new_tokens < 1:
+            raise InvalidArgument(f"max_new_tokens must be at least 1, but is {max_new_tokens}")
+        self._texts = Texts(constraint, tokenizer, limits)
+        self._max_new_tokens = max_new_tokens
+        self._ends = as_ends(eos_token_id)
+        self._call: _Call | None = None
+        self._masks: dict[tuple[int, int, int, str], Tensor] = {}
+
+    def reset(self) -> None:
+        """The next call begins a new text. Only loops other than `generate` need this."""
+        self._call = None
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Scores (B, V) of the next token, or (B, canvas, V) of the next canvas, after input_ids (B, n)."""
+        running = outermost_call("transformers", "generate", "generation_config")
+        if scores.ndim == 3:
+            return self._canvas(input_ids, scores, running)
+        if scores.ndim == 2:
+            return self._next_token(input_ids, scores, running)
+        raise InvalidArgument(f"expected scores (B, V) or (B, L, V), but got {tuple(scores.shape)}")
+
+    # ---- DiffusionGemma: a canvas at a time
+
+    def _canvas(self, input_ids: Tensor, scores: Tensor, running: Mapping[str, Any] | None) -> Tensor:
+        call = self._current(input_ids, scores, running)
+        length = scores.shape[1]
+        written = input_ids[:, call.prompt_length :].cpu().numpy()
+        after = call.budget - written.shape[1] - length
+        if after < 0:
+            raise InvalidArgument(
+                f"{call.budget} new tokens were foreseen, and the loop goes on to {written.shape[1] + length}"
+            )
+        skip = _finished(running, len(call.rows))
+        windows = [
+            None if skip[i] else call.rows.window(i, written[i], after, length) for i in range(len(call.rows))
+        ]
+        return constrain_logits(scores, windows, temperature=_temperature(self, running))
+
+    # ---- causal models: a token at a time
+
+    def _next_token(self, input_ids: Tensor, scores: Tensor, running: Mapping[str, Any] | None) -> Tensor:
+        call = self._current(input_ids, scores, running)
+        states = call.rows.states(input_ids[:, call.prompt_length :])
+        left = call.budget - (input_ids.shape[1] - call.prompt_length)
+        if left <= 0:
+            return scores
+        out = scores
+        for i, (state, automaton) in enumerate(zip(states, call.rows.automata, strict=True)):
+            if state < 0:
+                self._check_left(i, input_ids.shape[1] - call.prompt_length, running)
+                continue
+            mask = self._mask(automaton, state, left, scores.device)
+            if mask is None:
+                call.rows.window(i, input_ids[i, call.prompt_length :].cpu().numpy(), 0, left)  # raises
+                continue
+            if mask.numel() == 0:
+                continue
+            if out is scores:
+                out = scores.clone()
+            out[i].masked_fill_(mask, -torch.inf)
+            if out[i].max() == -torch.inf:  # other processors forbid all that the constraint allows: it prevails
+                out[i].masked_fill_(~mask, 0.0)
+        return out
+
+    def _mask(self, automaton: TokenAutomaton, state: int, left: int, device: torch.device) -> Tensor | None:
+        """(V,): the tokens after which the text can't be completed; empty if there are none, None if all are."""
+        finishing = automaton.finishing(left - 1)
+        key = id(automaton), state, id(finishing), str(device)
+        if key not in self._masks:
+            by_class: NDArray[np.bool_] = (automaton.next[state] < 0) | ~finishing[automaton.next[state]]
+            if by_class.all():
+                return None
+            mask = by_class[automaton.class_of] if by_class.any() else np.zeros(0, np.bool_)
+            if len(self._masks) >= 512:
+                self._masks.clear()
+            self._masks[key] = torch.from_numpy(mask).to(device)
+        return self._masks[key]
+
+    def _check_left(self, row: int, written: int, running: Mapping[str, Any] | None) -> None:
+        """Refuse a row outside its constraint, unless it is a draft that the loop may still reject."""
+        if running is None or runs("transformers", "_sample"):
+            raise InvalidArgument(
+                f"row {row} has left its constraint within {written} tokens: another logits processor changed the "
+                "scores after this one; put this one last, or call reset() before a new text"
+            )
+
+    # ---- which call it is
+
+    def _current(self, input_ids: Tensor, scores: Tensor, running: Mapping[str, Any] | None) -> _Call:
+        if running is None:
+            return self._unknown_loop(input_ids, scores)
+        config = running["generation_config"]
+        known = self._call
+        if (
+            known is None
+            or known.config is None
+            or known.config() is not config
+            or len(known.rows) != len(input_ids)
+        ):
+            prompt_length = input_ids.shape[1]
+            if known is not None and known.config is not None and known.config() is config:
+                prompt_length = known.prompt_length
+            budget = _canvas_budget(running) if scores.ndim == 3 else _token_budget(config, prompt_length)
+            ends = as_ends(config.eos_token_id) if self._ends is None else self._ends
+            rows = self._texts.rows(input_ids.shape[0], scores.shape[-1], ends)
+            known = self._call = _Call(rows, prompt_length, budget, ref(config))
+        return known
+
+    def _unknown_loop(self, input_ids: Tensor, scores: Tensor) -> _Call:
+        if self._max_new_tokens is None:
+            raise InvalidArgument(
+                "no `generate` of transformers is running, so it is not known how many tokens may be written: "
+                "give ConstraintLogitsProcessor(..., max_new_tokens=...)"
+            )
+        if self._call is None or self._call.config is not None or len(self._call.rows) != len(input_ids):
+            block = scores.shape[1] if scores.ndim == 3 else 1
+            budget = -(-self._max_new_tokens // block) * block
+            rows = self._texts.rows(input_ids.shape[0], scores.shape[-1], self._ends)
+            self._call = _Call(rows, input_ids.shape[1], budget)
+        return self._call
+
+
+def _token_budget(config: Any, prompt_length: int) -> int:
+    if config.max_length is None:
+        raise InvalidArgument("generate has no limit on the number of tokens: give max_new_tokens")
+    return int(config.max_length) - prompt_length
+
+
+def _canvas_budget(running: Mapping[str, Any]) -> int:
+    """The tokens of all canvases that DiffusionGemma's `generate` may write."""
+    canvas, canvases, prompt = (
+        int(running[name]) for name in ("canvas_length", "max_new_canvases", "initial_input_ids_len")
+    )
+    limits = [c.max_length for c in running["stopping_criteria"] if getattr(c, "max_length", None) is not None]
+    for limit in limits:
+        canvases = min(canvases, max(1, -(-(int(limit) - prompt) // canvas)))
+    return canvases * canvas
+
+
+def _finished(running: Mapping[str, Any] | None, rows: int) -> list[bool]:
+    """The rows whose canvas the loop no longer changes."""
+    finished = None if running is None else running.get("finished_denoising")
+    return [False] * rows if finished is None else finished.tolist()
+
+
+def _temperature(processor: ConstraintLogitsProcessor, running: Mapping[str, Any] | None) -> float:
+    """What the processors behind ours will divide a canvas's logits by."""
+    if running is None or "cur_step" not in running:
+        return 1.0
+    behind = list(running["logits_processor"] or [])
+    temperature, seen = 1.0, False
+    for one in behind:
+        if seen and hasattr(one, "t_min") and hasattr(one, "max_denoising_steps"):
+            share = running["cur_step"] / one.max_denoising_steps
+            temperature *= float(one.t_min + (one.t_max - one.t_min) * share)
+        seen = seen or one is processor
+    return temperature if temperature > 0 else 1.0
+
+
+__all__ = ["ConstraintLogitsProcessor"]
