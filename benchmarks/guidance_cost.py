@@ -30,6 +30,7 @@ from diffinity.guidance.presets import named_guidance
 from diffinity.memory import keep_freed_memory
 from diffinity.models import DiffusionLM, PlaidConfig, PlaidLM
 from diffinity.models.plaid_lm import PlaidModules
+from diffinity.models.protocol import vocabulary_of
 
 SIZES = [70e3, 300e3, 1e6, 5e6]
 METHODS = ["path", "posterior", "auto", "gradient", "paper"]
@@ -109,7 +110,7 @@ def shares(
 
 
 def embedded_automata(model: DiffusionLM) -> list[Sized]:
-    vocabulary = Vocabulary.from_tokenizer(model.tokenizer, model.eos_token_id)
+    vocabulary = vocabulary_of(model)
     return [
         Sized(f"regex: {name}", align(dy.Regex(pattern), vocabulary))
         for name, pattern in list(TEMPLATES.items())[:3]

@@ -20,7 +20,7 @@ from rich.table import Table
 
 import diffinity as dy
 from diffinity.acceptance import decode
-from diffinity.alignment import TokenAutomaton, Vocabulary, align
+from diffinity.alignment import TokenAutomaton, align
 from diffinity.guidance import (
     GradientGuidance,
     Guidance,
@@ -29,6 +29,7 @@ from diffinity.guidance import (
     PosteriorGuidance,
 )
 from diffinity.models.loading import EMBEDDED
+from diffinity.models.protocol import vocabulary_of
 from diffinity.models.transformer import AutoregressiveLM
 from diffinity.sampling import texts
 from diffinity.training.quality import distinct_2, perplexity
@@ -129,7 +130,7 @@ def main() -> None:
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     model, judge = dy.load(chosen.model), AutoregressiveLM.from_pretrained(chosen.judge)
-    vocabulary = Vocabulary.from_tokenizer(model.tokenizer, model.eos_token_id)
+    vocabulary = vocabulary_of(model)
     automata = [align(one, vocabulary) for one in CONSTRAINTS]
     console = Console()
     table = Table("method", "satisfied (argmax)", "perplexity (exact)", "distinct-2", "time, unguided = 1")

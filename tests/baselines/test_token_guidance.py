@@ -9,6 +9,7 @@ from diffinity.baselines.token_guidance import TokenGuidanceSystem, forced_begin
 from diffinity.constraints.sentences import Sentence
 from diffinity.guidance import TokenGuidance, TokenTarget
 from diffinity.models.markov import MarkovLM
+from tests.models.langflow_fixture import small_langflow
 
 TEXTS = [
     f"the {a} {v} the {t}." for a in ("cat", "dog", "fox") for v in ("saw", "took", "ate") for t in ("box", "cup")
@@ -62,6 +63,13 @@ def test_a_fixed_beginning_is_its_tokens(
 ) -> None:
     targets = system.targets(constraint)
     assert [(t.token, t.position) for t in targets] == [(t, i) for i, t in enumerate(ids(model, "the fox"))]
+
+
+def test_a_start_token_moves_the_text_by_one() -> None:
+    model = small_langflow()
+    targets = TokenGuidanceSystem(model, weight=3.0).targets(dy.Text("a dog"))
+    expected = [*model.tokenizer.encode("a dog").ids, model.eos_token_id]
+    assert [(t.token, t.position) for t in targets] == [(t, i) for i, t in enumerate(expected, 1)]
 
 
 def test_a_whole_text_is_its_tokens_and_the_end(model: MarkovLM, system: TokenGuidanceSystem) -> None:

@@ -27,7 +27,7 @@ from diffinity.constraints.base import Constraint
 from diffinity.errors import CheckpointError, ConstraintError, InvalidArgument
 from diffinity.guidance.classifier import ClassifierGuidance, ClassifierHead, Form, NoisyClassifier, check_form
 from diffinity.models.pretrained import PretrainedLM, load_strictly, read_tensors
-from diffinity.models.protocol import DiffusionLM
+from diffinity.models.protocol import DiffusionLM, vocabulary_of
 from diffinity.sampling import sample, texts
 
 CACHE_VERSION = 1  # raise it when the same settings would give other weights
@@ -174,7 +174,7 @@ class ClassifierSystem:
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:
-        return Vocabulary.from_tokenizer(self.model.tokenizer, self.model.eos_token_id)
+        return vocabulary_of(self.model)
 
     @cached_property
     def _fingerprint(self) -> str:

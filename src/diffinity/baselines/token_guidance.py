@@ -14,13 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from diffinity.alignment import Vocabulary
 from diffinity.constraints.base import Concat, Constraint, Regex, Text
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.sentences import Sentence
 from diffinity.errors import InfeasibleConstraint, InvalidArgument, UnsupportedConstraint
 from diffinity.guidance.tokens import TokenGuidance, TokenTarget
-from diffinity.models.protocol import DiffusionLM
+from diffinity.models.protocol import DiffusionLM, vocabulary_of
 from diffinity.sampling import sample, texts
 
 REASONS = {
@@ -115,14 +114,20 @@ class TokenGuidanceSystem:
         eos = self.model.eos_token_id
         if dfa == literal and eos is not None:
             targets = self._from_start(start.decode())
-            return [*targets, TokenTarget(eos, self.weight, len(targets))]
+            return [*targets, TokenTarget(eos, self.weight, self._first + len(targets))]
         raise UnsupportedConstraint(
             f"token guidance cannot express {constraint!r:.80}: of patterns it takes a fixed text, "
             "or a fixed beginning followed by anything"
         )
 
     def _from_start(self, text: str) -> list[TokenTarget]:
-        return [TokenTarget(token, self.weight, at) for at, token in enumerate(self._tokens(text, first=True))]
+        tokens = self._tokens(text, first=True)
+        return [TokenTarget(token, self.weight, at) for at, token in enumerate(tokens, self._first)]
+
+    @property
+    def _first(self) -> int:
+        """The position at which a text begins."""
+        return int(self.model.start_token_id is not None)
 
     def _tokens(self, text: str, *, first: bool) -> list[int]:
         """The tokens of a text at the start, or of a word further on, where a space belongs to it."""
@@ -133,7 +138,7 @@ class TokenGuidanceSystem:
     @cached_property
     def _leading_space(self) -> bool:
         """Whether the tokenizer puts the space before a text by itself."""
-        return bool(Vocabulary.from_tokenizer(self.model.tokenizer, self.model.eos_token_id).leading)
+        return bool(vocabulary_of(self.model).leading)
 
 
 def forced_beginning(dfa: ByteDFA) -> bytes:

@@ -186,10 +186,9 @@ class SuitePlan:
     @cached_property
     def vocabulary(self) -> Any:
         """The diffusion model's."""
-        from diffinity.alignment import Vocabulary
+        from diffinity.models.protocol import vocabulary_of
 
-        model = self.models.load("diffusion")
-        return Vocabulary.from_tokenizer(model.tokenizer, model.eos_token_id)
+        return vocabulary_of(self.models.load("diffusion"))
 
 
 def select_cases(

@@ -29,7 +29,7 @@ from diffinity.bench.draws import Draws, masked_autoregressive, word_tokenizer
 from diffinity.constraints.base import Constraint, Regex
 from diffinity.errors import UnsupportedConstraint
 from diffinity.models.markov import MarkovLM, fit_markov
-from diffinity.models.protocol import DiffusionLM, text_of
+from diffinity.models.protocol import DiffusionLM, text_of, vocabulary_of
 
 Row = dict[str, Any]
 REGEXES = {
@@ -105,7 +105,7 @@ def estimated_share(draws: Draws, constraint: Constraint, n: int = 8, k: int = 1
     >>> 0 < share < 1, error > 0
     (True, True)
     """
-    vocabulary = Vocabulary.from_tokenizer(draws.model.tokenizer, draws.model.eos_token_id)
+    vocabulary = vocabulary_of(draws.model)
     runs = [
         draws.by_particles(align(constraint & Regex(f"{word} .*"), vocabulary), n, k) for word in ("The", "It")
     ]
