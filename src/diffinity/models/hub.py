@@ -190,9 +190,7 @@ def _told_plainly(repo_id: str) -> Iterator[None]:
         raise
     except Exception as error:  # also those of its HTTP client, which differ from version to version
         if constants.HF_HUB_OFFLINE:
-            raise CheckpointError(
-                f"{repo_id} is not on this machine, and HF_HUB_OFFLINE forbids to fetch it"
-            ) from error
+            raise CheckpointError(f"{repo_id} {NOT_HERE_OFFLINE}") from error
         raise CheckpointError(
             f"{repo_id!r} is neither a folder here nor a model that the hub gave: {_reason(error)}"
         ) from error
