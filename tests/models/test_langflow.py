@@ -210,3 +210,26 @@ def test_the_model_s_own_sampler_is_the_default(model: LangFlowLM) -> None:
 def test_particles_are_ancestral_whatever_the_model_s_sampler(model: LangFlowLM) -> None:
     (found,) = dy.generate(model, dy.Regex("the [a-z ]+"), length=10, num_inference_steps=4, particles=2)
     assert found.satisfied
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_sample_and_its_gradient_are_the_same_in_every_batch(threads: int) -> None:
+    model = small_langflow(hidden_size=64)
+    z, gamma, x = inputs(model, batch=3, length=48)
+    weight = torch.randn(1, 48, model.vocab_size, generator=torch.Generator().manual_seed(0))
+
+    def run(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
+        at = z[:batch].clone().requires_grad_()
+        logits = model.denoise(at, gamma[:batch], x[:batch])
+        (gradient,) = torch.autograd.grad(logits, at, weight.expand(batch, -1, -1).contiguous())
+        return logits.detach(), gradient
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        whole = run(3)
+        for batch in (1, 2):
+            for alone, among in zip(run(batch), whole, strict=True):
+                assert torch.equal(alone, among[:batch])
+    finally:
+        torch.set_num_threads(before)
