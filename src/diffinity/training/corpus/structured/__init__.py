@@ -69,7 +69,15 @@ KINDS: Final[Mapping[str, Kind]] = REGISTERED
 LONGEST: Final = 330
 SPACED_SHARE: Final = 0.6
 LEVELLED: Final = 8  # about as many of the plainest kinds have the same chance
-RARER: Final = 1.5  # the exponent with which the chance falls after those
+RARER: Final = 0.8  # the exponent with which the chance falls after those
+# What people ask for first; drawn more often.
+EVERYDAY: Final = (
+    "invoice", "order", "customer_order", "cart", "shopping_receipt", "csv_with_header", "csv_rows",
+    "email_text", "date_text", "simple_person", "person_details", "contact", "user_profile", "recipe_card",
+    "restaurant_call", "flight_call", "create_event_call", "email_call", "directions_call", "sql_select",
+    "product_record", "price_line", "address_record", "employee", "reminder", "task", "booking",
+)  # fmt: skip
+MORE_EVERYDAY: Final = 4.0
 MEASURED: Final = 40  # documents of a kind by which its plainness is measured
 SEPARATORS: Final = {"spaced": (", ", ": "), "compact": (",", ":")}
 
@@ -115,10 +123,11 @@ def _documents(rng: Random, chosen: list[Kind]) -> Iterator[str]:
 def chance(kind: Kind) -> float:
     """How often a kind is drawn, up to a factor.
 
-    >>> chance(KINDS["geo_point"]) > chance(KINDS["order"])
+    >>> chance(KINDS["geo_point"]) > chance(KINDS["geo_polygon"])
     True
     """
-    return kind.weight * (place_of_kinds()[kind.name] + LEVELLED) ** -RARER
+    preference = MORE_EVERYDAY if kind.name in EVERYDAY else 1.0
+    return preference * kind.weight * (place_of_kinds()[kind.name] + LEVELLED) ** -RARER
 
 
 @cache

@@ -117,7 +117,8 @@ def price_line(rng: Random) -> str:
 @line_kind(weight=0.3)
 def opening_hours_line(rng: Random) -> str:
     first, last = rng.choice((("Monday", "Friday"), ("Tuesday", "Sunday"), ("Monday", "Saturday")))
-    return f"Open {first} to {last}, {rng.randint(7, 10)}:00 to {rng.randint(16, 20)}:00."
+    opens, closes = (rng.choice(("00", "30")) for _ in range(2))
+    return f"Open {first} to {last}, {rng.randint(7, 10)}:{opens} to {rng.randint(16, 20)}:{closes}."
 
 
 @line_kind()
