@@ -27,8 +27,8 @@ class AdaptiveNoise:
     [0.25, 0.25, 0.25, 0.25]
     """
 
-    gamma_0: float = -4.0
-    gamma_1: float = 6.0
+    gamma_0: float = -5.0
+    gamma_1: float = 5.0
     bins: int = 50
     uniform_share: float = 0.3
     memory: float = 0.99  # of a bin's running loss, per sequence seen
