@@ -26,7 +26,6 @@ from rich.progress import track
 import diffinity as dy
 from benchmarks.automata import compiled_schemas
 from diffinity.constraints.base import Constraint
-from diffinity.demo import demo_model
 from diffinity.errors import DiffinityError
 from diffinity.guidance.presets import GuidanceName
 
@@ -173,7 +172,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["auto", "path", "posterior", "gradient", "paper", "none"])
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    model = dy.load(chosen.model) if chosen.model else demo_model()[0]
+    model = dy.load(chosen.model)
     console = Console()
     wanted = constraints(chosen.n, chosen.seed)
     tried: Counter[str] = Counter()

@@ -10,7 +10,7 @@ training distribution that neither has seen, each up to and including its end to
 from __future__ import annotations
 
 import argparse
-from itertools import islice
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -21,18 +21,17 @@ from torch import Tensor
 import diffinity as dy
 from diffinity.models import DiffusionLM, MarkovLM, PlaidLM
 from diffinity.models.schedule import NoiseLevel
-from diffinity.training.corpus import documents
 from diffinity.training.data import pad
+from diffinity.training.mixture import read_training_data
 
 LEVELS = (-3.0, -2.0, -1.0, 0.0, 1.0)
 LENGTH = 48
-UNSEEN = 77  # a seed that no run trains on
 
 
-def texts_of(model: PlaidLM, n: int, structured: bool) -> Tensor:
-    """Token ids (n, LENGTH) of short documents, English or structured."""
+def texts_of(model: PlaidLM, unseen: Sequence[str], n: int, structured: bool) -> Tensor:
+    """Token ids (n, LENGTH) of short documents that were held out, English or structured."""
     rows: list[list[int]] = []
-    for text in documents(UNSEEN):
+    for text in unseen:
         ids = model.tokenizer.encode(text).ids
         if 6 <= len(ids) < LENGTH and text.startswith(("{", "[")) == structured:
             rows.append(ids)
@@ -60,6 +59,7 @@ def cross_entropy(model: DiffusionLM, tokens: Tensor, embedding: Tensor, gamma: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", help="the corpus file that the model was trained on (diffinity corpus build)")
     parser.add_argument("--model", help="folder of another model in place of the embedded one")
     parser.add_argument("--order", type=int, default=3)
     parser.add_argument("--documents", type=int, default=20_000)
@@ -68,7 +68,8 @@ def main() -> None:
     torch.set_num_threads(1)
     network = dy.load(chosen.model)
     assert isinstance(network, PlaidLM)
-    corpus = list(islice(documents(0), chosen.documents))
+    data = read_training_data(chosen.corpus)
+    corpus = data.first(chosen.documents)
     fitted = dy.fit_markov(corpus, order=chosen.order, tokenizer=network.tokenizer)
     assert fitted.eos_token_id is not None
     chain = MarkovLM(fitted.chain, network.embedding, network.tokenizer, fitted.eos_token_id, chosen.order)
@@ -77,7 +78,7 @@ def main() -> None:
         table.add_column(column)
     with torch.no_grad():
         for name, structured in (("English", False), ("structured", True)):
-            tokens = texts_of(network, chosen.texts, structured)
+            tokens = texts_of(network, data.held_out, chosen.texts, structured)
             for gamma in LEVELS:
                 found = (cross_entropy(one, tokens, network.embedding, gamma) for one in (network, chain))
                 table.add_row(name, f"{gamma:+.0f}", *(f"{nats:.2f}" for nats in found))

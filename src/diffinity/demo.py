@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -15,12 +13,8 @@ from rich.panel import Panel
 
 from diffinity.constraints import Constraint, JsonSchema, Regex
 from diffinity.generation import generate
-from diffinity.models.loading import EMBEDDED, load
-from diffinity.models.markov import fit_markov
-from diffinity.models.protocol import DiffusionLM
-from diffinity.training.corpus import documents
+from diffinity.models.loading import load
 
-MARKOV_DOCUMENTS = 400
 ORDER_SCHEMA = {
     "type": "object",
     "properties": {
@@ -30,14 +24,6 @@ ORDER_SCHEMA = {
     },
     "required": ["id", "status", "email"],
 }
-
-
-def demo_model(folder: Path | None = None) -> tuple[DiffusionLM, str]:
-    """The embedded model, or a Markov model of our corpus where there is none yet; with what to call it."""
-    if (folder or EMBEDDED).is_dir():
-        return load(folder), "the embedded model"
-    corpus = list(islice(documents(0), MARKOV_DOCUMENTS))
-    return fit_markov(corpus, order=2, vocab_size=2048), "an exact Markov model of the training corpus"
 
 
 def shows() -> list[tuple[str, Constraint]]:
@@ -54,8 +40,10 @@ def shows() -> list[tuple[str, Constraint]]:
 def run_demo(console: Console) -> None:
     """Generate under each constraint and show the texts."""
     started = time.monotonic()
-    model, name = demo_model()
-    console.print(f"[bold]diffinity[/bold]: text from {name}; every line satisfies what stands above it\n")
+    model = load()
+    console.print(
+        "[bold]diffinity[/bold]: text from the embedded model; every line satisfies the constraint above\n"
+    )
     for title, constraint in shows():
         with _one_thread():
             found = generate(model, constraint, n=3, length=40, num_inference_steps=128, seed=1)

@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from diffinity.bench.grammar import GrammarCounts
 from diffinity.models.loading import load
 from diffinity.models.plaid import PlaidConfig
 from diffinity.models.plaid_lm import PlaidLM, PlaidModules
 from diffinity.models.protocol import SamplingDefaults
 from diffinity.models.tokenization import train_bpe
 from diffinity.models.transformer import AutoregressiveLM, Transformer, TransformerConfig
+from diffinity.training.card import Measured, diffusion_card
 from diffinity.training.quality import perplexity, quality
-from diffinity.training.release import diffusion_card, export
+from diffinity.training.release import export
+from diffinity.training.showcase import tasks
 from diffinity.training.tasks import ASKED, GIVEN, given_and_asked
 
 TEXTS = ["The cat sat down here.", '{"a": 1}', '{"a": 1', "The dog ran far away. So did the cat then."]
@@ -40,7 +43,7 @@ def test_quality_counts_what_parses_and_what_is_known(judge: AutoregressiveLM) -
     assert (found.json_like, found.json_parsed) == (2, 0.5)
     # Sentences of four words or more: three, of which the training text has two.
     assert math.isclose(found.known_sentences, 2 / 3)
-    pairs = [pair for text in TEXTS for pair in zip(text.split(), text.split()[1:], strict=False)]
+    pairs = [pair for text in (TEXTS[0], TEXTS[3]) for pair in zip(text.split(), text.split()[1:], strict=False)]
     assert math.isclose(found.distinct_2, len(set(pairs)) / len(pairs))
 
 
@@ -58,7 +61,23 @@ def test_runs_are_exported_in_float16_with_their_defaults(tmp_path: Path, judge:
     assert shipped.sampling_defaults == SamplingDefaults(32, 48, 0.5)
     small, large = (tmp_path / place / "model.safetensors" for place in ("out/default", "runs/plaid/model"))
     assert small.stat().st_size < 0.7 * large.stat().st_size
-    card = diffusion_card(shipped, tmp_path / "runs", quality(TEXTS, TEXTS, judge, []), TEXTS, 1.5)
+    measured = Measured(
+        quality=quality(TEXTS, TEXTS, judge, []),
+        samples=TEXTS,
+        seconds=1.5,
+        length=64,
+        lengths=(16,),
+        held_out=4,
+        training_documents=0,
+        free=GrammarCounts(4, 3, 2, 20, 1),
+        constrained=GrammarCounts(),
+        real=GrammarCounts(1, 1, 1, 5, 0),
+        showcase=[(tasks()[0], ["2020-01-01"])],
+    )
+    card = diffusion_card(shipped, tmp_path / "runs", measured)
+    assert "| clean sentences, by the grammar judge | 0.50 | not measured | 1.00 |" in card
+    assert "- `2020-01-01`" in card
+    assert "| the contributors of tatoeba.org | sentences | CC BY 2.0 FR |" in card
     assert "| plaid | 5 | 2.0 M | 2.0 | gamma=-1 3.25 |" in card
     assert all(f"{number}. `{text}`" in card for number, text in enumerate(TEXTS, start=1))
 

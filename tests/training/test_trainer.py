@@ -91,7 +91,7 @@ def test_an_exported_model_loads_and_samples(tokenizer: Tokenizer, tmp_path: Pat
     matrix = runner.average["embedding_matrix.matrix"]
     assert torch.equal(loaded.modules.embedding_matrix.matrix, matrix)
     low, high = loaded.gamma(torch.tensor([0.0, 1.0]))
-    assert (round(float(low), 4), round(float(high), 4)) == (-4.0, 6.0)
+    assert (round(float(low), 4), round(float(high), 4)) == (-5.0, 5.0)
 
 
 @pytest.mark.parametrize("kind", ["plaid", "plaid-bound", "autoregressive", "masked"])
@@ -267,12 +267,12 @@ def test_noise_levels_are_drawn_where_the_loss_changes() -> None:
 
 def test_fitted_schedule_follows_the_warped_time() -> None:
     noise = AdaptiveNoise()
-    gamma = torch.linspace(-3.99, 5.99, 400)
+    gamma = torch.linspace(-4.99, 4.99, 400)
     noise.record(gamma, torch.sigmoid(2 * gamma))
     noise.refresh()
     schedule = fit_schedule(noise, steps=400)
     t = torch.linspace(0, 1, 101, dtype=torch.float64)
-    wanted = (noise.gamma_at(t.numpy(), noise.sampling_density()) + 4.0) / 10.0
+    wanted = (noise.gamma_at(t.numpy(), noise.sampling_density()) + 5.0) / 10.0
     found = schedule(t).numpy()
     assert np.abs(found - wanted).max() < 0.02
     assert (np.diff(found) > 0).all()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -81,15 +80,12 @@ def show(
 
     Example: diffinity corpus show corpus.jsonl --documents 5
     """
-    from diffinity.training.corpus import documents as structured
     from diffinity.training.corpus.public.build import read_documents
-    from diffinity.training.data import BLOCK
+    from diffinity.training.data import DocumentSource, GeneratedCorpus, first_documents
     from diffinity.training.mixture import MixedCorpus
 
-    if file is None:
-        texts = list(islice(structured(seed), documents))
-    else:
+    corpus: DocumentSource = GeneratedCorpus(seed)
+    if file is not None:
         corpus = MixedCorpus([document for document in read_documents(file) if not document.held_out], seed)
-        texts = [text for index in range(-(-documents // BLOCK)) for text in corpus.block(index)][:documents]
-    for text in texts:
+    for text in first_documents(corpus, documents):
         print(json.dumps({"text": text}, ensure_ascii=False))

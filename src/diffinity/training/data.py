@@ -19,8 +19,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from diffinity.errors import InvalidArgument
-from diffinity.training.corpus import documents
-from diffinity.training.corpus.english import Split
+from diffinity.training.corpus.structured import structured_documents
 
 BLOCK = 4096  # documents that are drawn, tokenised and sorted by length together
 LONGER = 0.2  # the share of documents that get a length at random, from those that they fit
@@ -34,17 +33,16 @@ class DocumentSource(Protocol):
 
 @dataclass(frozen=True)
 class GeneratedCorpus:
-    """The corpus that the package writes itself.
+    """The structured documents that the package writes itself.
 
     >>> len(GeneratedCorpus(seed=0).block(3))
     4096
     """
 
     seed: int = 0
-    split: Split = "train"
 
     def block(self, index: int) -> list[str]:
-        return list(islice(documents(self.seed * 1_000_003 + index, self.split), BLOCK))
+        return list(islice(structured_documents(Random(f"{self.seed}/{index}")), BLOCK))
 
 
 @dataclass(frozen=True)
@@ -61,6 +59,15 @@ class TextCorpus:
         Random(f"{self.seed}/{index // per_pass}").shuffle(order)
         start = (index % per_pass) * size
         return [self.texts[i] for i in order[start : start + size]]
+
+
+def first_documents(source: DocumentSource, n: int) -> list[str]:
+    """The first n documents of a source.
+
+    >>> len(first_documents(GeneratedCorpus(), 5))
+    5
+    """
+    return [text for index in range(-(-n // BLOCK)) for text in source.block(index)][:n]
 
 
 def read_texts(path: str | Path) -> list[str]:

@@ -23,6 +23,7 @@ from diffinity.training.data import (
     DocumentSource,
     GeneratedCorpus,
     TextCorpus,
+    first_documents,
     read_texts,
     split_texts,
 )
@@ -141,7 +142,7 @@ class TrainingData:
         """All documents of a user's own file; of other sources the first n."""
         if self.texts is not None:
             return list(self.texts)
-        return [text for block in range(-(-n // BLOCK)) for text in self.source.block(block)][:n]
+        return first_documents(self.source, n)
 
 
 def read_training_data(data: str | None, seed: int = 0) -> TrainingData:

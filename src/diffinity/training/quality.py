@@ -11,42 +11,57 @@ from dataclasses import dataclass
 import torch
 
 from diffinity.models.transformer import AutoregressiveLM
+from diffinity.training.corpus.public.names import one_name
 
+STRUCTURED = re.compile(r"[][{}<>=_/|@#\\:]|\d\d|^[-*\d]|\n[-*\d]")
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"']?\s+")
 
 
 @dataclass(frozen=True)
 class Quality:
-    """Measures of some texts; shares are None where there was nothing to count."""
+    """Measures of some texts; NaN or None where there was nothing to count or nobody to judge."""
 
     texts: int
     perplexity: float  # geometric mean over all tokens, end tokens included
     held_out_perplexity: float
     json_like: int  # texts that begin with a brace
     json_parsed: float | None  # the share of those that parse
-    distinct_2: float  # different pairs of neighbouring words over all pairs
-    held_out_distinct_2: float
-    known_sentences: float  # the share of sentences that stand word for word in the training text
+    english: int  # texts without the marks of structured text
+    distinct_2: float  # of those: different pairs of neighbouring words over all pairs
+    held_out_distinct_2: float  # of as many held-out documents
+    known_sentences: float  # of those: the share of sentences that stand in the training text, but for names
 
 
 def quality(
-    texts: Sequence[str], held_out: Sequence[str], judge: AutoregressiveLM, training: Iterable[str]
+    texts: Sequence[str], held_out: Sequence[str], judge: AutoregressiveLM | None, training: Iterable[str]
 ) -> Quality:
     """Measure `texts` beside documents that no model has seen.
 
-    `training` is read once, as far as one wishes to look for the texts' sentences.
+    `training` is read once, as far as one wishes to look for the texts' sentences; without a `judge` there is no
+    perplexity.
     """
     begun = [text for text in texts if text.lstrip().startswith("{")]
+    english = english_only(texts)
     return Quality(
         texts=len(texts),
-        perplexity=perplexity(judge, texts),
-        held_out_perplexity=perplexity(judge, held_out),
+        perplexity=perplexity(judge, texts) if judge else math.nan,
+        held_out_perplexity=perplexity(judge, held_out) if judge else math.nan,
         json_like=len(begun),
         json_parsed=sum(map(parses, begun)) / len(begun) if begun else None,
-        distinct_2=distinct_2(texts),
-        held_out_distinct_2=distinct_2(held_out[: len(texts)]),
-        known_sentences=known_share(texts, training),
+        english=len(english),
+        distinct_2=distinct_2(english),
+        held_out_distinct_2=distinct_2(english_only(held_out)[: len(english)]),
+        known_sentences=known_share(english, training),
     )
+
+
+def english_only(texts: Iterable[str]) -> list[str]:
+    """The texts of at least two words that have none of the marks of structured text.
+
+    >>> english_only(["It rains.", '{"a": 1}', "a = 2", "Hi"])
+    ['It rains.']
+    """
+    return [text for text in texts if " " in text and not STRUCTURED.search(text)]
 
 
 def perplexity(judge: AutoregressiveLM, texts: Sequence[str]) -> float:
@@ -92,13 +107,13 @@ def sentences(text: str) -> list[str]:
 
 
 def known_share(texts: Sequence[str], training: Iterable[str]) -> float:
-    """The share of the texts' sentences that stand word for word in the training documents.
+    """The share of the texts' sentences that stand in the training documents, word for word but for names.
 
     >>> known_share(["The cat sat down. The dog ran away."], ["So it was. The cat sat down."])
     0.5
     """
-    wanted = [sentence for text in texts for sentence in sentences(text)]
-    open_ones = set(wanted)
+    wanted = [one_name(sentence) for text in texts for sentence in sentences(text)]
+    unseen = set(wanted)
     for document in training:
-        open_ones.difference_update(sentences(document))
-    return sum(sentence not in open_ones for sentence in wanted) / max(1, len(wanted))
+        unseen.difference_update(map(one_name, sentences(document)))
+    return sum(sentence not in unseen for sentence in wanted) / max(1, len(wanted))

@@ -1,0 +1,209 @@
+"""The cards of the embedded models: what was measured, the data with its licences, every sample and output."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diffinity.bench.grammar import GrammarCounts
+from diffinity.models.plaid_lm import PlaidLM
+from diffinity.models.pretrained import PretrainedLM
+from diffinity.training.corpus.public.readers import SOURCES
+from diffinity.training.quality import Quality
+from diffinity.training.showcase import OUTPUTS, Task
+
+FOLDERS = {"plaid": "default", "autoregressive": "autoregressive", "masked": "masked"}
+HEADER = """---
+library_name: diffinity
+license: apache-2.0
+tags:
+- diffusion-language-model
+- constrained-generation
+---
+
+"""
+REPRODUCE = """## Reproduce
+
+`diffinity corpus build` makes the corpus file from the sources; `make embedded CORPUS=corpus.jsonl` trains the
+three models (many hours on one core; it resumes where it was stopped) and writes this folder. The recipe is in
+docs/training.md.
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All that the card of the diffusion model shows."""
+
+    quality: Quality
+    samples: Sequence[str]  # free, unpicked
+    seconds: float  # for one text of `length` tokens in 128 steps, alone
+    length: int
+    lengths: Sequence[int]  # of the samples, as many of each
+    held_out: int
+    training_documents: int
+    free: GrammarCounts  # sentences of the free samples
+    constrained: GrammarCounts  # sentences under the constraints of the benchmark's sentence suite
+    real: GrammarCounts  # held-out sentences
+    showcase: Sequence[tuple[Task, Sequence[str]]]
+
+
+def last_row(run: Path) -> dict[str, Any]:
+    """The last line of a run's metrics with a validation in it."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    row: dict[str, Any] = [row for row in rows if "validation" in row][-1]
+    return row
+
+
+def training_table(runs: Path) -> str:
+    lines = ["| model | steps | tokens | hours | held out, nats per token |", "|---|---|---|---|---|"]
+    for name in FOLDERS:
+        if (runs / name / "metrics.jsonl").is_file():
+            row = last_row(runs / name)
+            losses = ", ".join(f"{key} {value:.2f}" for key, value in row["validation"].items())
+            hours = row["seconds"] / 3600
+            lines.append(f"| {name} | {row['step']:,} | {row['tokens'] / 1e6:.1f} M | {hours:.1f} | {losses} |")
+    return "\n".join(lines)
+
+
+def quality_table(measured: Measured) -> str:
+    """The measures of free samples, of samples under constraints, and of real text.
+
+    Perplexity is left out where no autoregressive model was there to measure it.
+    """
+    found = measured.quality
+    parsed = "none to parse" if found.json_parsed is None else f"{found.json_parsed:.0%} of {found.json_like}"
+    judged = (measured.free, measured.constrained, measured.real)
+    rows = [
+        ("clean sentences, by the grammar judge", *(_share(counts.clean_share) for counts in judged)),
+        ("fully parsed", *(_share(counts.parsed_share) for counts in judged)),
+        ("non-words", *(_percent(counts.non_word_share) for counts in judged)),
+        ("sentences judged", *(str(counts.sentences) for counts in judged)),
+        ("distinct-2", f"{found.distinct_2:.2f}", "", f"{found.held_out_distinct_2:.2f}"),
+        (
+            f"sentences that stand in {measured.training_documents:,} training documents, but for names",
+            f"{found.known_sentences:.0%}",
+            "",
+            "",
+        ),
+        ("of those that begin with a brace, parse as JSON", parsed, "", ""),
+    ]
+    if not math.isnan(found.perplexity):
+        rows.append(
+            (
+                "perplexity under the autoregressive companion",
+                f"{found.perplexity:.1f}",
+                "",
+                f"{found.held_out_perplexity:.1f}",
+            )
+        )
+    head = ["| measure | free samples | under sentence constraints | held-out text |", "|---|---|---|---|"]
+    return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _share(value: float) -> str:
+    return "not measured" if math.isnan(value) else f"{value:.2f}"
+
+
+def _percent(value: float) -> str:
+    return "not measured" if math.isnan(value) else f"{value:.1%}"
+
+
+def parameters(model: PretrainedLM) -> int:
+    return sum(tensor.numel() for tensor in model.tensors().values())
+
+
+def data_section() -> str:
+    """The sources of the training text, with licence and attribution."""
+    rows = "\n".join(f"| {source.attribution} | {source.form} | {source.licence} |" for source in SOURCES.values())
+    return f"""## Data
+
+| source | what | licence |
+|---|---|---|
+{rows}
+| diffinity's own generators | JSON, CSV, logs, SQL, calls, lists, recipes | Apache-2.0 |
+
+Documents were cut to a few sentences or turns; repetitions, rare words, offensive and private content were left
+out and stock names varied (`training/corpus/public/`). 1% of the public documents, chosen by a hash, are held out.
+"""
+
+
+def showcase_section(showcase: Sequence[tuple[Task, Sequence[str]]]) -> str:
+    parts = [f"## Everyday tasks, {OUTPUTS} outputs each, unpicked"]
+    for task, texts in showcase:
+        parts.append(f"**{task.title}**\n\n" + "\n".join(f"- `{_code(text)}`" for text in texts))
+    return "\n\n".join(parts) + "\n"
+
+
+def diffusion_card(model: PlaidLM, runs: Path, measured: Measured, note: str = "") -> str:
+    defaults = model.sampling_defaults
+    listed = "\n".join(f"{number}. `{_code(text)}`" for number, text in enumerate(measured.samples, start=1))
+    return (
+        HEADER
+        + f"""# diffinity's embedded model: a small PLAID for plain English and JSON
+
+{parameters(model) / 1e6:.1f} M parameters, {model.embedding.shape[0]:,} tokens (byte-level BPE), texts of up to 96
+tokens. `dy.load()` gives it. It is for trying things out, for tests and for benchmarks on a laptop; it knows plain
+English and nothing about the world. For real work use one of the models of docs/models.md.
+
+## What was measured
+
+{len(measured.samples)} samples without a constraint, as many with room for {", ".join(map(str, measured.lengths))}
+tokens each, {defaults.num_inference_steps} steps, score_temp {defaults.score_temp}, seed 0, none left out;
+{measured.held_out} held-out documents. A sentence is clean if link-grammar parses all of it, hunspell knows every
+word and no word stands twice in a row.
+
+{quality_table(measured)}
+
+One text of {measured.length} tokens in 128 steps took {measured.seconds:.1f} s on one core of the machine that
+made this card.
+
+## Training
+
+{training_table(runs)}
+
+![losses](losses.png)
+
+{note and note + chr(10)}
+{data_section()}
+{REPRODUCE}
+## Limits
+
+Small and trained for hours, not weeks: sentences are mostly right in form and often odd in sense, longer texts
+lose their thread, JSON beyond a few keys may not close (under a constraint it always does). English only.
+
+{showcase_section(measured.showcase)}
+## All {len(measured.samples)} free samples, unpicked
+
+{listed}
+"""
+    )
+
+
+def companion_card(name: str, model: PretrainedLM, runs: Path) -> str:
+    use = {
+        "autoregressive": "the reference for perplexity, and the baseline for autoregressive constrained decoding",
+        "masked": "the baseline for masked diffusion (DINGO)",
+    }[name]
+    kind = type(model).__name__
+    return (
+        HEADER
+        + f"""# diffinity's {name} companion
+
+{parameters(model) / 1e6:.1f} M parameters, the tokenizer and the corpus of the embedded diffusion model:
+{use} in the benchmarks. Read it with `diffinity.models.transformer.{kind}.from_pretrained`.
+
+## Training
+
+{training_table(runs)}
+
+{data_section()}
+{REPRODUCE}"""
+    )
+
+
+def _code(text: str) -> str:
+    return text.replace("`", "'").replace("\n", "⏎") or " "
