@@ -23,12 +23,15 @@ bench: .venv/bench
 	@for script in $(filter-out %/__init__.py %/automata.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python -m $$(echo $${script%.py} | tr / .) || exit 1; done
 
 # The embedded models, from nothing: many hours on one core; the same command goes on where it was stopped.
+# CORPUS is the file that `diffinity corpus build` makes (docs/training.md).
 RUNS ?= runs
+CORPUS ?= corpus.jsonl
+TRAIN = $(BIN)/diffinity train $(CORPUS) --batch-tokens 2048 --length 96 --bfloat16 --threads 1
 embedded: .venv/dev
-	$(BIN)/diffinity train --out $(RUNS)/plaid --threads 1
-	$(BIN)/diffinity train --kind autoregressive --out $(RUNS)/autoregressive --tokenizer $(RUNS)/plaid/tokenizer.json --batch-tokens 2048 --steps 4500 --cooldown 1500 --threads 1
-	$(BIN)/diffinity train --kind masked --out $(RUNS)/masked --tokenizer $(RUNS)/plaid/tokenizer.json --batch-tokens 2048 --steps 3500 --cooldown 1200 --threads 1
-	$(BIN)/python -m diffinity.training.release $(RUNS)
+	$(TRAIN) --out $(RUNS)/plaid --vocab-size 8192 --dim 192 --n-blocks 8 --n-heads 6 --steps 100000 --cooldown 20000
+	$(TRAIN) --out $(RUNS)/autoregressive --kind autoregressive --tokenizer $(RUNS)/plaid/tokenizer.json --steps 20000 --cooldown 6000
+	$(TRAIN) --out $(RUNS)/masked --kind masked --tokenizer $(RUNS)/plaid/tokenizer.json --steps 100000 --cooldown 20000
+	$(BIN)/python -m diffinity.training.release $(RUNS) $(CORPUS)
 
 clean:
 	rm -rf .venv

@@ -6,7 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from diffinity.models.plaid import Block, PlaidConfig, Rotary
+from diffinity.models.transformer import Transformer, TransformerConfig
 from diffinity.training.fused import readout_loss, readout_mean
+from diffinity.training.tasks import transformer_loss
 
 Parts = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 ROWS, DIM, EMBED, VOCABULARY = 300, 12, 5, 40  # more rows than are held at once
@@ -47,3 +50,24 @@ def test_mean_is_the_softmax_times_the_embeddings(parts: Parts) -> None:
     hidden, weight, bias, analytic, embedding = parts
     logits = hidden @ weight.T + bias + analytic @ embedding.T
     torch.testing.assert_close(readout_mean(*parts), (logits.softmax(dim=1) @ embedding).detach())
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_plain_attention_in_training_is_the_attention_of_inference(causal: bool) -> None:
+    torch.manual_seed(0)
+    block = Block(PlaidConfig(10, 16, 1, 2, 4), causal)
+    cos, sin = Rotary(8)(6)
+    x = torch.randn(3, 6, 16)
+    torch.testing.assert_close(block.train()(x, cos, sin), block.eval()(x, cos, sin))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_companions_lose_what_cross_entropy_says(causal: bool) -> None:
+    torch.manual_seed(0)
+    network = Transformer(TransformerConfig(30, 16, 2, 2, causal))
+    torch.nn.init.normal_(network.output_linear.weight, std=0.3)
+    seen, targets = torch.randint(30, (4, 7)), torch.randint(30, (4, 7))
+    weights = torch.rand(4, 7) * (torch.rand(4, 7) < 0.6)
+    nats = F.cross_entropy(network(seen).transpose(1, 2), targets, reduction="none")
+    expected = (nats * weights).sum() / weights.sum()
+    torch.testing.assert_close(transformer_loss(network, seen, targets, weights, bfloat16=False), expected)

@@ -144,8 +144,11 @@ class Block(nn.Module):
         qkv = self.attn_qkv(self.rmsnorm1(x))  # (B, L, 3·dim)
         q, k, v = qkv.view(batch, length, 3, self.n_heads, -1).permute(2, 0, 3, 1, 4)  # (B, heads, L, head_dim)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        if self.training and length <= PLAIN_ATTENTION and not self.causal:
+        if self.training and length <= PLAIN_ATTENTION:
             scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5  # (B, heads, L, L)
+            if self.causal:
+                later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
+                scores = scores.masked_fill(later, -math.inf)
             mixed = scores.softmax(dim=-1) @ v
         else:
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)

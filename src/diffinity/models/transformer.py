@@ -59,11 +59,15 @@ class Transformer(nn.Module):
         nn.init.zeros_(self.output_linear.bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
+        return self.output_linear(self.features(tokens))
+
+    def features(self, tokens: Tensor) -> Tensor:
+        """What the logits are read from: the last hidden state (B, L, dim)."""
         x = self.embedding(tokens)  # (B, L, dim)
         cos, sin = self.rotary_emb(tokens.shape[1])
         for block in self.blocks:
             x = block(x, cos, sin)
-        return self.output_linear(self.output_norm(x))
+        return self.output_norm(x)
 
 
 class TransformerLM(PretrainedLM):

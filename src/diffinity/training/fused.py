@@ -15,9 +15,12 @@ ROWS = 128  # whose logits are held at once
 SMALLEST = 1e-37  # probability whose logarithm is taken: 85 nats
 
 
-def _logits(hidden: Tensor, readout: Tensor, bias: Tensor, analytic: Tensor, embedding: Tensor) -> Tensor:
+def _logits(
+    hidden: Tensor, readout: Tensor, bias: Tensor, analytic: Tensor | None, embedding: Tensor | None
+) -> Tensor:
     """Logits (N, V) in float32; the analytic part, which grows to dozens, is never rounded to bfloat16."""
-    return (hidden @ readout.T).float().add_(bias).addmm_(analytic, embedding.T)
+    logits = (hidden @ readout.T).float().add_(bias)
+    return logits if analytic is None or embedding is None else logits.addmm_(analytic, embedding.T)
 
 
 @torch.no_grad()
@@ -47,55 +50,61 @@ class _ReadoutLoss(torch.autograd.Function):
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor,
-        analytic: Tensor,
-        embedding: Tensor,
+        analytic: Tensor | None,
+        embedding: Tensor | None,
         targets: Tensor,
+        weights: Tensor,
         low_precision: bool,
     ) -> tuple[Tensor, Tensor]:
         rows = hidden.shape[0]
         nats = torch.empty(rows, device=hidden.device)
-        d_hidden, d_analytic = torch.empty_like(hidden), torch.empty_like(analytic)
-        d_weight, d_embedding = torch.zeros_like(weight), torch.zeros_like(embedding)
-        d_bias = torch.zeros_like(bias)
+        d_hidden, d_weight, d_bias = torch.empty_like(hidden), torch.zeros_like(weight), torch.zeros_like(bias)
+        d_analytic = None if analytic is None else torch.empty_like(analytic)
+        d_embedding = None if embedding is None else torch.zeros_like(embedding)
         product_type = torch.bfloat16 if low_precision else weight.dtype
         readout = weight.to(product_type)
         for start in range(0, rows, ROWS):
             part = slice(start, start + ROWS)
-            x, skip, wanted = hidden[part].to(product_type), analytic[part], targets[part]
+            x, wanted = hidden[part].to(product_type), targets[part]
+            skip = None if analytic is None else analytic[part]
             logits = _logits(x, readout, bias, skip, embedding)
             at = torch.arange(len(wanted)), wanted
             gradient = logits.softmax(dim=1)
             nats[part] = -gradient[at].clamp(min=SMALLEST).log()
             gradient[at] -= 1.0
-            gradient /= rows
+            gradient *= weights[part, None]
             rounded = gradient.to(product_type)
             d_hidden[part] = (rounded @ readout).to(hidden.dtype)
-            d_analytic[part] = gradient @ embedding
             d_weight += rounded.T @ x
-            d_embedding.addmm_(gradient.T, skip)
             d_bias += gradient.sum(dim=0)
+            if skip is not None and embedding is not None and d_analytic is not None and d_embedding is not None:
+                d_analytic[part] = gradient @ embedding
+                d_embedding.addmm_(gradient.T, skip)
         ctx.save_for_backward(d_hidden, d_weight, d_bias, d_analytic, d_embedding)
         ctx.mark_non_differentiable(nats)
-        return nats.mean(), nats
+        return nats @ weights, nats
 
     @staticmethod
     def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        return (*(scale * gradient for gradient in ctx.saved_tensors), None, None)
+        gradients = (None if gradient is None else scale * gradient for gradient in ctx.saved_tensors)
+        return (*gradients, None, None, None)
 
 
 def readout_loss(
     hidden: Tensor,
     weight: Tensor,
     bias: Tensor,
-    analytic: Tensor,
-    embedding: Tensor,
+    analytic: Tensor | None,
+    embedding: Tensor | None,
     targets: Tensor,
     low_precision: bool = False,
+    weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The mean cross-entropy of `targets` (N,) and that of every row (N,), without a gradient.
 
-    The logits are hidden (N, d) · weightᵀ (V, d) + bias (V,) + analytic (N, e) · embeddingᵀ (V, e). With
-    `low_precision` products with `weight` are in bfloat16.
+    The logits are hidden (N, d) · weightᵀ (V, d) + bias (V,) + analytic (N, e) · embeddingᵀ (V, e), the last term
+    where it is given. With `low_precision` products with `weight` are in bfloat16. `weights` (N,) make the mean a
+    sum of weighted rows.
 
     >>> one = torch.ones(1, 2)
     >>> zeros = torch.zeros(4, 2)
@@ -103,5 +112,7 @@ def readout_loss(
     >>> round(float(mean), 4)  # log 4
     1.3863
     """
-    mean, rows = _ReadoutLoss.apply(hidden, weight, bias, analytic, embedding, targets, low_precision)  # type: ignore[no-untyped-call]
+    if weights is None:
+        weights = torch.full((len(targets),), 1.0 / len(targets), device=hidden.device)
+    mean, rows = _ReadoutLoss.apply(hidden, weight, bias, analytic, embedding, targets, weights, low_precision)  # type: ignore[no-untyped-call]
     return mean, rows

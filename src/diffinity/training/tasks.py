@@ -288,19 +288,43 @@ class _SquaredLossGradient:
         return gradient * 2.0 * self.loss
 
 
+def transformer_loss(
+    network: Transformer,
+    seen: Tensor,
+    targets: Tensor,
+    weights: Tensor,
+    bfloat16: bool,
+    total: float | None = None,
+) -> Tensor:
+    """The weighted mean cross-entropy of targets (B, L) where the network sees `seen` (B, L).
+
+    Positions of weight 0 (B, L) are not read out. `total` is what the weighted sum is divided by, else the sum of
+    the weights.
+    """
+    with torch.autocast(seen.device.type, torch.bfloat16, enabled=bfloat16):
+        hidden = network.features(seen).flatten(0, 1)
+    weights = (weights / (weights.sum() if total is None else total)).flatten()
+    counted = weights > 0
+    readout = network.output_linear
+    rows = hidden[counted].float()
+    return readout_loss(
+        rows, readout.weight, readout.bias, None, None, targets.flatten()[counted], bfloat16, weights[counted]
+    )[0]
+
+
 class AutoregressiveTask:
     """The next token, up to and including the first end token."""
 
-    def __init__(self, network: Transformer, eos: int) -> None:
+    def __init__(self, network: Transformer, eos: int, bfloat16: bool = False) -> None:
         self.network = network
         self.eos = eos
+        self.bfloat16 = bfloat16
 
     def loss(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
         before = torch.cat([torch.full_like(tokens[:, :1], self.eos), tokens[:, :-1]], dim=1)
-        nats = F.cross_entropy(self.network(before).transpose(1, 2), tokens, reduction="none")
         is_end = tokens.eq(self.eos).long()
         ended_before = is_end.cumsum(dim=1) - is_end
-        return nats[ended_before == 0].mean()
+        return transformer_loss(self.network, before, tokens, (ended_before == 0).float(), self.bfloat16)
 
     @torch.no_grad()
     def validate(self, tokens: Tensor, generator: torch.Generator) -> dict[str, float]:
@@ -323,8 +347,9 @@ class MaskedTask:
 
     smallest_share = 0.02
 
-    def __init__(self, network: Transformer) -> None:
+    def __init__(self, network: Transformer, bfloat16: bool = False) -> None:
         self.network = network
+        self.bfloat16 = bfloat16
 
     def loss(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
         batch = tokens.shape[0]
@@ -334,8 +359,9 @@ class MaskedTask:
         masked = (torch.rand(tokens.shape, generator=generator) < share[:, None]).to(tokens.device)
         share = share.to(tokens.device)
         seen = tokens.masked_fill(masked, self.network.config.vocab_size)
-        nats = F.cross_entropy(self.network(seen).transpose(1, 2), tokens, reduction="none")
-        return ((nats * masked).sum(dim=1) / share / tokens.shape[1]).mean()
+        return transformer_loss(
+            self.network, seen, tokens, masked / share[:, None], self.bfloat16, total=tokens.numel()
+        )
 
     @torch.no_grad()
     def validate(self, tokens: Tensor, generator: torch.Generator) -> dict[str, float]:

@@ -100,7 +100,9 @@ class TrainingSettings:
                 return BoundTask(shape, self.bias_warmup)
             causal = self.kind == "autoregressive"
             network = Transformer(TransformerConfig(vocab_size, self.dim, self.n_blocks, self.n_heads, causal))
-            return AutoregressiveTask(network, eos) if causal else MaskedTask(network)
+            return (
+                AutoregressiveTask(network, eos, self.bfloat16) if causal else MaskedTask(network, self.bfloat16)
+            )
 
 
 @dataclass(frozen=True)
