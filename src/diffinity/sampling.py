@@ -192,7 +192,7 @@ def sample_particles(
     )
     check_settings(model, settings)
     rows = [one for one in automata for _ in range(n_particles)]
-    process = make_process(model, rows, settings, weighted=True, context=context)
+    process = make_process(model, rows, length, settings, weighted=True, context=context)
     population = Population(seeds, n_particles, rows, threshold)
     draws = Draws(seeds, n_particles)
     state = process.begin(draws, length)

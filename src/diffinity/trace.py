@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from diffinity.errors import InvalidArgument
 from diffinity.generation import Generated
 from diffinity.models.protocol import TextModel
-from diffinity.processes.base import State
+from diffinity.processes.base import State, draft_of
 
 MOST_CELLS = 400_000  # tokens on a page, over samples and frames: some 4 MB
 MOST_SAMPLES = 32  # on a page
@@ -37,16 +37,12 @@ class Frame:
     @staticmethod
     def of(step: int, state: State, particles: int = 1) -> Frame:
         """The frame of what `callback_on_step_end` is given; of `particles` rows a text only the first."""
-        if state.prediction is None:
-            raise InvalidArgument("a state before the first step has no prediction to show")
-        logits = state.prediction.logits[::particles]  # (B, L, V)
-        top, tokens = logits.max(dim=-1)
-        confidence = (top.double() - logits.double().logsumexp(dim=-1)).exp()  # (B, L)
-        seen = state.prediction.log_acceptance
+        tokens, confidence = draft_of(state)  # (B, L)
+        seen = None if state.prediction is None else state.prediction.log_acceptance
         return Frame(
             step,
-            tokens.cpu().numpy().astype(np.int32),
-            (confidence * 100).round().cpu().numpy().astype(np.uint8),
+            tokens[::particles].numpy().astype(np.int32),
+            (confidence[::particles] * 100).round().numpy().astype(np.uint8),
             None if seen is None else tuple(seen[::particles].tolist()),
         )
 

@@ -10,6 +10,8 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
+from diffinity.models.protocol import TokenDiffusion
+
 END = 0
 TOKENS = ["<end>", "a", "b", "c", "Ã", "©", "ab", "bc", "abc"]  # Ã© are the two bytes of é, each a token
 
@@ -54,13 +56,25 @@ class KnownContinuations:
         self._before = [self._before[row] for row in rows.tolist()]
 
 
-@dataclass(frozen=True)
-class KnownMasked:
+class KnownMasked(TokenDiffusion):
     """A masked model whose positions are independent: logits (L, V) whatever stands around them."""
 
-    table: Tensor
-    tokenizer: Tokenizer
-    eos_token_id: int = END
+    eos_token_id = END
+
+    def __init__(self, table: Tensor, tokenizer: Tokenizer) -> None:
+        self.table, self._tokenizer = table, tokenizer
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._tokenizer
+
+    @property
+    def device(self) -> torch.device:
+        return self.table.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.table.dtype
 
     @property
     def vocab_size(self) -> int:
@@ -70,8 +84,8 @@ class KnownMasked:
     def mask_id(self) -> int:
         return self.vocab_size
 
-    def logits(self, tokens: Tensor) -> Tensor:
-        return self.table.expand(len(tokens), *self.table.shape)
+    def logits(self, tokens: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
+        return self.table[: tokens.shape[1]].expand(len(tokens), -1, -1)
 
 
 def strings(alphabet: str, longest: int) -> list[str]:

@@ -16,13 +16,13 @@ from tokenizers import Tokenizer, models
 
 import diffinity as dy
 from diffinity.baselines.autoregressive import AutoregressiveSystem
-from diffinity.baselines.causal import CachedContinuations, causal_model
 from diffinity.baselines.closed_schema import closed_schema
 from diffinity.baselines.drawing import draw
 from diffinity.baselines.engines import EngineName, engine_named
 from diffinity.baselines.plain_regex import plain_regex
 from diffinity.baselines.spelling import vocabulary_of
 from diffinity.constraints.sentences import Sentence
+from diffinity.models.causal import CachedContinuations, causal_model
 from diffinity.models.tokenization import train_bpe
 from diffinity.models.transformer import AutoregressiveLM, Transformer, TransformerConfig
 from tests.baselines.small_models import END, TOKENS, KnownCausal, few_tokens, strings

@@ -15,9 +15,9 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 import diffinity as dy
-from diffinity.baselines.causal import Continuations, causal_model
 from diffinity.baselines.conditional import ConditionalSystem, free_frequencies
 from diffinity.errors import InfeasibleConstraint, InvalidArgument
+from diffinity.models.causal import Continuations, causal_model
 from tests.baselines.small_models import END, TOKENS, KnownCausal, few_tokens
 from tests.baselines.test_autoregressive import companion
 
@@ -132,7 +132,7 @@ def test_sequences_of_the_companion_can_be_selected() -> None:
 
 def test_sequences_of_a_hugging_face_model_can_be_selected(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="pip install 'diffinity[bench]'")
-    from diffinity.baselines.hugging_face import HuggingFaceContinuations
+    from diffinity.models.hugging_face import HuggingFaceContinuations
 
     torch.manual_seed(0)
     config = transformers.GPT2Config(vocab_size=8, n_positions=16, n_embd=8, n_layer=2, n_head=2)

@@ -7,12 +7,12 @@ from functools import cached_property
 
 import torch
 
-from diffinity.baselines.causal import CausalModel, causal_model
 from diffinity.baselines.drawing import check_draw, draw
 from diffinity.baselines.engines import Engine, EngineName, Matcher, engine_named
 from diffinity.baselines.spelling import text_before_end
 from diffinity.constraints.base import Constraint
 from diffinity.errors import InvalidArgument
+from diffinity.models.causal import CausalModel, causal_model
 from diffinity.models.transformer import AutoregressiveLM
 from diffinity.sampling import sample_generator
 

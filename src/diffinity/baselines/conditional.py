@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from diffinity.alignment import TokenAutomaton, align
-from diffinity.baselines.causal import CausalModel, causal_model
 from diffinity.baselines.spelling import text_before_end, vocabulary_of
 from diffinity.constraints.base import Constraint
 from diffinity.errors import InvalidArgument
 from diffinity.generation.particles import effective_size, systematic
+from diffinity.models.causal import CausalModel, causal_model
 from diffinity.models.transformer import AutoregressiveLM
 from diffinity.sampling import sample_generator
 

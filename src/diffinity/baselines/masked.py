@@ -1,67 +1,59 @@
-"""`MaskedSystem`: texts from a masked diffusion model, under a constraint in one of four ways.
+"""`MaskedSystem`: masked diffusion as others do it, in our loop: DINGO, from the left, and without a constraint.
 
-The loop is LLaDA's (*Large Language Diffusion Models*, Nie et al., 2025): all positions start masked; every step
-predicts them all and unmasks a few, which then stay.
+DINGO (*DINGO: Constrained Inference for Diffusion LLMs*, Suresh et al., 2025) unmasks the positions that the
+model is surest of, with the most probable tokens that can still be completed. Its paper promises a beginning of
+an accepted text (`promise="prefix"`); ours is one that fits the length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from diffinity.acceptance.cpu import over_batch
-from diffinity.alignment import align
-from diffinity.baselines.dingo import prefixes
-from diffinity.baselines.drawing import check_draw
-from diffinity.baselines.masked_model import MaskedModel, masked_model
-from diffinity.baselines.spelling import text_before_end, vocabulary_of
-from diffinity.baselines.unmasking import (
-    MASKED,
-    Remasking,
-    Unmasking,
-    dingo,
-    exact,
-    left_to_right,
-    schedule,
-    unconstrained,
-)
-from diffinity.constraints.base import Constraint
+from diffinity.alignment import TokenAutomaton, align
+from diffinity.baselines.drawing import check_draw, draw
+from diffinity.baselines.engines import AutomatonMatcher
+from diffinity.constraints.base import Constraint, Regex
 from diffinity.errors import InvalidArgument
-from diffinity.models.transformer import MaskedLM
-from diffinity.sampling import sample_generator
+from diffinity.generation.generator import ANY_TEXT
+from diffinity.generation.loop import Run
+from diffinity.guidance.unmasking import Ints, Opening, Order
+from diffinity.models.causal import on_the_hub
+from diffinity.models.hugging_face import HuggingFaceDiffusion
+from diffinity.models.protocol import TokenDiffusion, text_of, vocabulary_of
+from diffinity.processes.base import Draws, sample_generator
+from diffinity.processes.masked import MaskedProcess
+from diffinity.processes.tokens import Network
 
 Decoding = Literal["dingo", "exact", "left-to-right", "unconstrained"]
 Promise = Literal["complete", "prefix"]
+Remasking = Literal["low-confidence", "random"]
+METHODS: dict[Decoding, str] = {"dingo": "dingo", "exact": "joint", "unconstrained": "none"}
 
 
 @dataclass(frozen=True)
 class MaskedSystem:
     """Masked diffusion as LLaDA does it, with a constraint on the tokens that each step unmasks.
 
-    `dingo` gives them the most probable string that can be completed, `exact` draws them from the model's
-    distributions given the constraint, `left-to-right` goes in order and leaves out what can't be completed,
-    `unconstrained` takes what the model says. The first three always satisfy the constraint, except `dingo` with
-    `promise="prefix"`: its paper promises a beginning of an accepted text, ours one that fits the length.
-
-    `steps` is the number of network calls (None: one for each position), `block_length` that of the blocks that
-    are finished one after another (None: one block), `remasking` LLaDA's rule for what stays masked. `temperature`
-    0 is greedy, and every text the same then.
+    `dingo` gives them the most probable string that can be completed, `exact` is our joint draw, `left-to-right`
+    goes in order and leaves out what can't be completed, `unconstrained` takes what the model says. `steps` is
+    the number of network calls (None: one for each position), `block_length` that of the blocks that are
+    finished one after another (None: one block), `remasking` LLaDA's rule for what stays masked. `temperature` 0
+    is greedy, and every text the same then.
 
     >>> import diffinity as dy
     >>> from diffinity.models.tokenization import train_bpe
-    >>> from diffinity.models.transformer import Transformer, TransformerConfig
+    >>> from diffinity.models.transformer import MaskedLM, Transformer, TransformerConfig
     >>> network = Transformer(TransformerConfig(257, dim=8, n_blocks=1, n_heads=1, causal=False))
     >>> system = MaskedSystem(MaskedLM(network, train_bpe(["a"], 257), eos_token_id=0), decoding="dingo")
     >>> system.name, system.generate(dy.Regex("(ab)?c"), n=1, length=4, seed=0)[0] in ("c", "abc")
     ('masked-dingo', True)
     """
 
-    model: MaskedLM | MaskedModel | str
+    model: TokenDiffusion | str
     decoding: Decoding = "dingo"
     steps: int | None = None
     block_length: int | None = None
@@ -91,7 +83,7 @@ class MaskedSystem:
             object.__setattr__(self, "name", f"masked-{self.decoding}{suffix}")
 
     @cached_property
-    def _masked(self) -> MaskedModel:
+    def _masked(self) -> TokenDiffusion:
         return masked_model(self.model)
 
     def generate(self, constraint: Constraint, n: int, length: int, seed: int) -> list[str]:
@@ -101,42 +93,42 @@ class MaskedSystem:
         """
         if n < 1 or length < 1:
             raise InvalidArgument(f"n and length must be at least 1, but are {n} and {length}")
-        unmask = self._unmasker(constraint, length)
+        automaton = self._automaton(constraint, length)
         texts: list[str] = []
         for first in range(0, n, self.batch_size):
-            indices = range(first, min(first + self.batch_size, n))
-            found = self._denoise([sample_generator(seed, i) for i in indices], length, unmask)
-            texts += [text_before_end(self._masked, ids) for ids in found.tolist()]
+            seeds = [(seed, i) for i in range(first, min(first + self.batch_size, n))]
+            process, draws = self._process([automaton] * len(seeds), length), Draws(seeds)
+            run = Run(process, process.begin(draws, length), draws)
+            for _ in run:
+                pass
+            tokens = run.ending().tokens
+            assert tokens is not None
+            texts += [text_of(self._masked, ids) for ids in tokens.tolist()]
         return texts
 
-    def _unmasker(self, constraint: Constraint, length: int) -> Callable[[Unmasking], Tensor]:
-        if self.decoding == "unconstrained":
-            return unconstrained
-        automaton = align(constraint, vocabulary_of(self._masked), "eos")
+    def _automaton(self, constraint: Constraint, length: int) -> TokenAutomaton:
+        vocabulary = vocabulary_of(self._masked)
+        if self.decoding == "unconstrained":  # what is not used must not be refused
+            return align(Regex(ANY_TEXT), vocabulary, "eos")
+        automaton = align(constraint, vocabulary, "eos")
         if self.promise == "prefix":
             automaton = prefixes(automaton)
         automaton.check_feasible(length)
-        under = {"dingo": dingo, "exact": exact, "left-to-right": left_to_right}[self.decoding]
-        return partial(under, automaton=automaton)
+        return automaton
 
-    def _denoise(
-        self, generators: list[torch.Generator], length: int, unmask: Callable[[Unmasking], Tensor]
-    ) -> Tensor:
-        """Tokens (B, L), one row per generator; masks may be left behind the first end token."""
-        model = self._masked
-        tokens = torch.full((len(generators), length), MASKED)
-        for block, count in schedule(length, self.block_length or length, self.steps or length):
-            running = [i for i in range(len(tokens)) if not _is_decided(tokens[i], model.eos_token_id)]
-            if not running:
-                break
-            shown = tokens[running].masked_fill(tokens[running] == MASKED, model.mask_id)
-            logits = model.logits(shown).cpu().double()
-            parts = [
-                Unmasking(scores, tokens[i], block, count, self.temperature, self.remasking, generators[i])
-                for scores, i in zip(logits, running, strict=True)
-            ]
-            tokens[running] = _each(unmask, parts)
-        return tokens
+    def _process(self, automata: list[TokenAutomaton], length: int) -> MaskedProcess:
+        order: Order = "confidence" if self.remasking == "low-confidence" else "random"
+        method: Any = METHODS.get(self.decoding, left_to_right)
+        return MaskedProcess(
+            Network(self._masked),
+            automata,
+            length,
+            self.steps or length,
+            method,
+            order,
+            self.block_length,
+            self.temperature,
+        )
 
 
 _CHOICES = {
@@ -146,12 +138,44 @@ _CHOICES = {
 }
 
 
-def _each(unmask: Callable[[Unmasking], Tensor], parts: list[Unmasking]) -> Tensor:
-    """The tokens (B, L) after a step, in as many threads as torch uses."""
-    return torch.stack(list(over_batch(lambda row: unmask(parts[row]), len(parts))))
+def left_to_right(opening: Opening, _order: Order) -> tuple[Ints, Ints]:
+    """The first masked positions in order, each token from those that can be completed within the length."""
+    string = opening.string
+    assert string is not None
+    matcher = AutomatonMatcher(string.automaton, len(string.tokens), string.automaton.start)
+    chosen = np.arange(min(opening.count, int(opening.may.sum())))
+    for token in string.tokens[: opening.at[0]].tolist():
+        matcher.advance(token)
+    logits, ids = opening.logits.double().cpu().numpy(), np.empty(len(chosen), np.int64)
+    generator = sample_generator(int(opening.draws[0] * 2**52), 0)
+    for i in chosen:  # the logits have been divided by the temperature
+        ids[i] = draw(logits[i], matcher.allowed(), generator, 0.0 if opening.greedy else 1.0)
+        matcher.advance(int(ids[i]))
+    return chosen, ids
 
 
-def _is_decided(tokens: Tensor, end: int) -> bool:
-    """Whether the text of tokens (L,) can't change any more: nothing is masked before the first end token."""
-    before = tokens[: int((tokens == end).nonzero()[0])] if bool((tokens == end).any()) else tokens
-    return not bool((before == MASKED).any())
+def prefixes(automaton: TokenAutomaton) -> TokenAutomaton:
+    """The automaton of everything that some text of the language begins with: DINGO's own promise.
+
+    >>> import diffinity as dy
+    >>> abc = dy.align(dy.Text("abc"), dy.Vocabulary([b"a", b"b", b"c"]), framing="exact")
+    >>> prefixes(abc).accepts([0, 1]), prefixes(abc).accepts([1])
+    (True, False)
+    """
+    return replace(automaton, accepting=np.ones(automaton.n_states, np.bool_))  # trimmed: every state can end
+
+
+def masked_model(model: TokenDiffusion | str) -> TokenDiffusion:
+    """The model; a `str` is `hf:` and a name on the Hugging Face hub or a folder.
+
+    LLaDA's repositories bring Python code of their own, which runs only where it is asked for:
+    `hf+code:GSAI-ML/LLaDA-8B-Base`.
+
+    >>> masked_model("llada")
+    Traceback (most recent call last):
+    diffinity.errors.InvalidArgument: a masked model is named as 'hf:NAME', not 'llada'
+    """
+    if not isinstance(model, str):
+        return model
+    name, trusted = on_the_hub(model, "a masked model is named as 'hf:NAME'")
+    return HuggingFaceDiffusion.load(name, trust_remote_code=trusted)

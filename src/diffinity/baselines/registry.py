@@ -75,8 +75,8 @@ class Entry:
 
 @lru_cache(maxsize=len(ROLES))
 def _load(role: Role, source: str | None) -> Any:
-    from diffinity.baselines.causal import causal_model
-    from diffinity.baselines.masked_model import masked_model
+    from diffinity.baselines.masked import masked_model
+    from diffinity.models.causal import causal_model
     from diffinity.models.loading import load
     from diffinity.models.transformer import AutoregressiveLM, MaskedLM
 

@@ -24,8 +24,8 @@ from diffinity.generation.results import Draft, Generated
 from diffinity.generation.settings import GenerationSettings
 from diffinity.limits import current_limits
 from diffinity.memory import BYTES_PER_LOGIT, check_room
-from diffinity.models.protocol import TextModel, text_of, vocab_size_of, vocabulary_of, without_start
-from diffinity.processes.base import Cancellation, Draws, Seeds
+from diffinity.models.protocol import TextModel, check_model, text_of, vocab_size_of, vocabulary_of, without_start
+from diffinity.processes.base import Cancellation, Draws, Seeds, draft_of
 
 ANY_TEXT = r"(?s).*"
 LARGEST_BATCH = 64
@@ -60,8 +60,9 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         if several and not constraint:
             raise InvalidArgument("the list of constraints is empty")
         given: tuple[object, ...] = tuple(constraint) if several else (constraint,)  # type: ignore[arg-type]
-        if settings.guidance == "auto" and not settings.prefix and all(one is None for one in given):
-            settings = replace(settings, guidance="none")  # there is nothing to steer to
+        free = not settings.prefix and all(one is None for one in given)
+        if free and settings.guidance == "auto" and check_model(model) == "embedding":
+            settings = replace(settings, guidance="none")  # the last distributions are decoded, which is enough
         self.model, self.settings = model, settings
         self.constraints = given
         self._several = several
@@ -81,7 +82,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
     @property
     def num_inference_steps(self) -> int:
         """How many steps a text takes."""
-        process = make_process(self.model, self.automata[:1], self.settings, context=self._context)
+        process = make_process(self.model, self.automata[:1], self.length, self.settings, context=self._context)
         return process.num_inference_steps
 
     def __call__(
@@ -176,7 +177,9 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         rows = self.settings.particles or 1
         automata = [one for one in part.automata for _ in range(rows)]
         weighted = self.settings.particles is not None
-        process = make_process(self.model, automata, self.settings, weighted=weighted, context=self._context)
+        process = make_process(
+            self.model, automata, self.length, self.settings, weighted=weighted, context=self._context
+        )
         population = Population(part.seeds, rows, automata) if weighted else None
         draws = Draws(part.seeds, rows)
         state = process.begin(draws, self.length)
@@ -216,12 +219,11 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
 
     def _draft(self, part: _Part, state: Any, total: int) -> Draft:
         rows = self.settings.particles or 1
-        prediction = state.prediction
-        accepted = prediction.log_acceptance
+        accepted = state.prediction.log_acceptance
         return Draft(
             state.step,
             total,
-            tuple(self._text(ids) for ids in prediction.logits[::rows].argmax(dim=-1).tolist()),
+            tuple(self._text(ids) for ids in draft_of(state)[0][::rows].tolist()),
             None if accepted is None else tuple(accepted[::rows].tolist()),
             part.seeds,
         )

@@ -10,11 +10,19 @@ from diffinity.errors import InvalidArgument
 from diffinity.generation.settings import GenerationSettings
 from diffinity.guidance.base import Guidance, Unguided
 from diffinity.guidance.presets import check_name, named_guidance
+from diffinity.guidance.unmasking import METHODS
 from diffinity.models.protocol import EmbeddingDiffusion, TextModel, TokenDiffusion, check_model, no_prompt
 from diffinity.processes.base import Process
 from diffinity.processes.gaussian import GaussianProcess
+from diffinity.processes.masked import MaskedProcess
+from diffinity.processes.tokens import Network
+from diffinity.processes.uniform import METHODS as UNIFORM_METHODS
+from diffinity.processes.uniform import UniformProcess
 
 PROPOSALS = ("auto", "posterior", "gradient")
+AUTO = "joint"  # of processes on tokens, by measurement: docs/discrete.md
+TOKEN_OPTIONS = ("temperature", "order", "block_length", "cfg_scale")
+MASK_OPTIONS = ("order", "block_length")
 
 
 def check_settings(model: TextModel, settings: GenerationSettings) -> None:
@@ -25,9 +33,18 @@ def check_settings(model: TextModel, settings: GenerationSettings) -> None:
     Traceback (most recent call last):
     diffinity.errors.InvalidArgument: a MarkovLM reads no prompt: prefix= is how the output starts
     """
-    check_model(model)
-    if settings.prompt is not None or settings.messages is not None:
+    kind = check_model(model)
+    prompted = settings.prompt is not None or settings.messages is not None
+    if prompted and not getattr(model, "reads_prompts", False):
         raise InvalidArgument(no_prompt(model))
+    if kind == "embedding":
+        _refuse_changed(settings, TOKEN_OPTIONS, "a model of tokens", model)
+        _check_embedding(settings)
+    else:
+        _check_token(cast(TokenDiffusion, model), settings, prompted)
+
+
+def _check_embedding(settings: GenerationSettings) -> None:
     if callable(settings.guidance):
         return
     check_name(settings.guidance)
@@ -36,6 +53,34 @@ def check_settings(model: TextModel, settings: GenerationSettings) -> None:
             "particles are proposed by 'posterior' (the default) or 'gradient' guidance, not by "
             f"{settings.guidance!r}"
         )
+
+
+def _check_token(model: TokenDiffusion, settings: GenerationSettings, prompted: bool) -> None:
+    _refuse_changed(settings, ("method", "score_temp"), "a model of embeddings", model)
+    if model.noise == "uniform":
+        _refuse_changed(settings, MASK_OPTIONS, "a model with masked noise", model)
+    methods = METHODS if model.noise == "mask" else UNIFORM_METHODS
+    if settings.guidance not in ("auto", *methods):
+        raise InvalidArgument(
+            f"guidance of a {type(model).__name__} must be one of auto, {', '.join(methods)}, but is "
+            f"{settings.guidance!r}"
+        )
+    if settings.cfg_scale > 0 and not prompted:
+        raise InvalidArgument("cfg_scale needs a prompt: it compares with and without one")
+    if settings.cfg_scale > 0 and model.noise != "mask":
+        raise InvalidArgument("cfg_scale masks the prompt, and a model with uniform noise has no mask")
+    if settings.particles is not None:
+        if settings.guidance not in ("auto", "joint"):
+            raise InvalidArgument(f"particles are proposed by 'joint' (the default), not by {settings.guidance!r}")
+        if settings.temperature == 0:
+            raise InvalidArgument("particles need a temperature above 0")
+
+
+def _refuse_changed(settings: GenerationSettings, names: Sequence[str], whose: str, model: object) -> None:
+    defaults = GenerationSettings()
+    for name in names:
+        if getattr(settings, name) != getattr(defaults, name):
+            raise InvalidArgument(f"{name} is an option of {whose}, which a {type(model).__name__} is not")
 
 
 def prompt_of(model: TextModel, settings: GenerationSettings) -> list[int] | None:
@@ -48,12 +93,15 @@ def prompt_of(model: TextModel, settings: GenerationSettings) -> list[int] | Non
 def make_process(
     model: TextModel,
     automata: Sequence[TokenAutomaton],
+    length: int,
     settings: GenerationSettings,
     *,
     weighted: bool = False,
     context: Sequence[int] | None = None,
 ) -> Process[Any, Any]:
-    """The process that writes one row for each automaton; `weighted` for particles."""
+    """The process that writes one row of `length` tokens for each automaton; `weighted` for particles."""
+    if check_model(model) == "token":
+        return _token_process(cast(TokenDiffusion, model), automata, length, settings, weighted, context)
     assert context is None  # `check_settings` refuses a prompt for a model that reads none
     lm = cast(EmbeddingDiffusion, model)
     defaults, steps, temp = lm.sampling_defaults, settings.num_inference_steps, settings.score_temp
@@ -74,3 +122,33 @@ def _guidance(automata: Sequence[TokenAutomaton], settings: GenerationSettings, 
     if weighted:
         name, scale = "posterior" if name == "auto" else name, min(1.0, scale)
     return named_guidance(name, automata, scale) or Unguided()
+
+
+def _token_process(
+    model: TokenDiffusion,
+    automata: Sequence[TokenAutomaton],
+    length: int,
+    settings: GenerationSettings,
+    weighted: bool,
+    context: Sequence[int] | None,
+) -> Process[Any, Any]:
+    network = Network(model, context, settings.cfg_scale)
+    method: Any = AUTO if settings.guidance == "auto" else settings.guidance
+    steps = settings.num_inference_steps or model.sampling_defaults.num_inference_steps
+    temperature = model.temperature if settings.temperature is None else settings.temperature
+    if weighted and temperature == 0:
+        temperature = 1.0  # particles draw
+    if model.noise == "uniform":
+        return UniformProcess(network, automata, length, steps, method, temperature, weighted)
+    return MaskedProcess(
+        network,
+        automata,
+        length,
+        steps,
+        method,
+        cast(Any, settings.order or model.order),
+        settings.block_length or model.block_length,
+        temperature,
+        model.canvas,
+        weighted,
+    )

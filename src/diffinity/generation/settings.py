@@ -19,6 +19,7 @@ from pydantic import Field
 from diffinity.alignment import Framing, TokenAutomaton
 from diffinity.errors import InvalidArgument
 from diffinity.guidance.base import Guidance
+from diffinity.guidance.unmasking import ORDERS, Order
 from diffinity.models.protocol import Messages, Method
 from diffinity.processes.base import Decoding
 
@@ -96,6 +97,24 @@ class GenerationSettings:
     particles: int | None = _option(
         None, "Choose each text from so many, closer to the model's own.", "a whole number, at least 1", least=1
     )
+    temperature: float | None = _option(
+        None, "Of the tokens' distributions; 0: the most probable.", "a finite number, at least 0", least=0
+    )
+    order: Order | None = _option(
+        None,
+        "In which tokens are unmasked: confidence, entropy, random, left-to-right or ancestral.",
+        "the name of an order",
+        json=str | None,
+    )
+    block_length: int | None = _option(
+        None, "Tokens are unmasked in blocks of so many.", "a whole number, at least 1", least=1
+    )
+    cfg_scale: float = _option(
+        0.0,
+        "Classifier-free guidance by the prompt, as LLaDA has it.",
+        "a finite number, at least 0",
+        least=0,
+    )
     framing: Framing = _option(
         "eos", "exact, eos, eos_strict or search.", '"exact", "eos", "eos_strict" or "search"', json=str
     )
@@ -116,6 +135,8 @@ class GenerationSettings:
             raise InvalidArgument(f"decode must be 'best', 'sample' or 'argmax', but is {self.decode!r}")
         if self.method not in (None, "ancestral", "ddim"):
             raise InvalidArgument(f"method must be 'ancestral' or 'ddim', but is {self.method!r}")
+        if self.order is not None and self.order not in ORDERS:
+            raise InvalidArgument(f"order must be one of {', '.join(ORDERS)}, but is {self.order!r}")
         if self.prompt is not None and self.messages is not None:
             raise InvalidArgument("give prompt= or messages=, not both: a conversation has its own texts")
         if self.particles is not None and (self.decode == "argmax" or self.method == "ddim"):

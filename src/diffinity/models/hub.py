@@ -73,6 +73,12 @@ def fetch_model(
     return folder
 
 
+def fetch_config(repo_id: str, *, revision: str | None = None) -> Path:
+    """The config.json of a hub model, in the hub's cache: what says who can read the rest."""
+    with _told_plainly(repo_id):
+        return Path(hf_hub_download(repo_id, CONFIG, revision=revision))
+
+
 def fetch_tokenizer(repo_id: str) -> Path:
     """The tokenizer.json of a hub model, in the hub's cache."""
     with _told_plainly(repo_id):

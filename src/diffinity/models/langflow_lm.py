@@ -24,6 +24,7 @@ class LangFlowLM(NetworkLM[LangFlowModules]):
 
     Its training windows begin with a start token, which is no part of any text: `start_token_id`.
 
+    >>> import torch
     >>> from tokenizers import models
     >>> letters = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
     >>> shape = LangFlowConfig(vocab_size=2, hidden_size=8, cond_dim=4, n_blocks=1, n_heads=2)

@@ -4,26 +4,52 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any, overload
 
 import torch
 
 from diffinity.errors import CheckpointError
-from diffinity.models.hub import CONFIG, fetch_model
+from diffinity.models.hub import CONFIG, fetch_config, fetch_model
+from diffinity.models.hugging_face import HuggingFaceDiffusion
 from diffinity.models.known import KNOWN, known_folder
 from diffinity.models.langflow_lm import LangFlowLM
 from diffinity.models.markov import MarkovLM
 from diffinity.models.plaid_lm import PlaidLM
-from diffinity.models.pretrained import read_config
+from diffinity.models.pretrained import read_config, transformers_config
 from diffinity.models.transformer import AutoregressiveLM, MaskedLM
 
-KINDS: dict[str, type[PlaidLM] | type[LangFlowLM] | type[MarkovLM]] = {
+KINDS: dict[str, type[PlaidLM] | type[LangFlowLM] | type[MarkovLM] | type[MaskedLM]] = {
     PlaidLM.kind: PlaidLM,
     LangFlowLM.kind: LangFlowLM,
     MarkovLM.kind: MarkovLM,
+    MaskedLM.kind: MaskedLM,
 }
 COMPANIONS = {kind.kind: kind for kind in (AutoregressiveLM, MaskedLM)}
 EMBEDDED = Path(__file__).parent / "embedded" / "default"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@overload
+def load(
+    source: None = None,
+    *,
+    device: str | torch.device = "cpu",
+    block_dtype: torch.dtype | None = None,
+    verify: bool = True,
+) -> PlaidLM: ...
+
+
+@overload
+def load(
+    source: str | Path | None = None,
+    *,
+    device: str | torch.device = "cpu",
+    block_dtype: torch.dtype | None = None,
+    revision: str | None = None,
+    verify: bool = True,
+    trust_remote_code: bool = False,
+    tokenizer: str | None = None,
+) -> Any: ...
 
 
 def load(
@@ -33,33 +59,62 @@ def load(
     block_dtype: torch.dtype | None = None,
     revision: str | None = None,
     verify: bool = True,
-) -> PlaidLM | LangFlowLM | MarkovLM:
+    trust_remote_code: bool = False,
+    tokenizer: str | None = None,
+) -> PlaidLM | LangFlowLM | MarkovLM | MaskedLM | HuggingFaceDiffusion:
     """The model in a folder, or a known one by its short name, or one on the hub by its `owner/name`.
 
     Without `source`, the embedded default. A folder comes first: one called langflow-owt hides the known model.
-    `block_dtype=torch.bfloat16` halves the blocks of PLAID and LangFlow, as their authors run them on a GPU.
+    `block_dtype=torch.bfloat16` halves the blocks of PLAID and LangFlow, as their authors run them on a GPU. A
+    folder or hub id of a `transformers` model (LLaDA, Dream, MDLM, Duo) is read by that library, in the type
+    `block_dtype` or its own; such models bring code, which runs only with `trust_remote_code=True`. `tokenizer`
+    names one for a model that has none.
 
     >>> load("no/such/folder")
     Traceback (most recent call last):
     diffinity.errors.CheckpointError: there is no model at 'no/such/folder': expected a folder with \
 config.json, a hub id such as owner/name, or one of langflow-owt, langflow-lm1b, plaid-1b
     """
+    name = _transformers_name(source, revision)
+    if name is not None:
+        return HuggingFaceDiffusion.load(
+            name,
+            device=device,
+            dtype=block_dtype,
+            trust_remote_code=trust_remote_code,
+            tokenizer=tokenizer,
+            revision=None if Path(name).is_dir() else revision,
+        )
     folder = model_folder(source, revision)
     config = read_config(folder)
-    if config["kind"] in COMPANIONS:
-        name = COMPANIONS[config["kind"]].__name__
+    if config["kind"] == AutoregressiveLM.kind:
         raise CheckpointError(
             f"{folder} holds a companion ({config['kind']}), not a diffusion model: read it with "
-            f"diffinity.models.transformer.{name}.from_pretrained"
+            "diffinity.models.transformer.AutoregressiveLM.from_pretrained"
         )
     if config["kind"] not in KINDS:
         raise CheckpointError(f"{folder / CONFIG}: unknown kind {config['kind']!r}; known: {', '.join(KINDS)}")
     model = KINDS[config["kind"]].read(folder, config, verify=verify)
+    if isinstance(model, MaskedLM):
+        return model.to(device)
     if not isinstance(model, MarkovLM):
         return model.to(device, block_dtype=block_dtype)
     if torch.device(device).type != "cpu":
         raise CheckpointError(f"a {model.kind} model runs on the CPU only, not on {device}")
     return model
+
+
+def _transformers_name(source: str | Path | None, revision: str | None) -> str | None:
+    """What `transformers` is to load: a folder or hub id whose config is that library's; else None."""
+    if source is None or source in KNOWN:
+        return None
+    folder = Path(source)
+    if not folder.is_dir():
+        if not (isinstance(source, str) and HUB_ID.fullmatch(source) and not source.startswith(".")):
+            return None
+        folder = fetch_config(source, revision=revision).parent
+    config = transformers_config(folder)
+    return None if config is None else str(source)
 
 
 def model_folder(source: str | Path | None, revision: str | None = None) -> Path:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 import torch
@@ -27,9 +27,12 @@ from torch import Tensor
 from diffinity.errors import CheckpointError, InvalidArgument
 from diffinity.models import markov_kernels as kernels
 from diffinity.models.pretrained import PretrainedLM
-from diffinity.models.protocol import DiffusionLM, SamplingDefaults
+from diffinity.models.protocol import DiffusionLM, Noise, SamplingDefaults
 from diffinity.models.schedule import NoiseLevel
 from diffinity.models.tokenization import END_OF_TEXT, train_bpe
+
+if TYPE_CHECKING:
+    from diffinity.models.markov_tokens import MarkovTokens
 
 SMALLEST = 1e-100  # relative likelihood of a token, so that products of two passes do not underflow
 
@@ -178,6 +181,12 @@ class MarkovLM(PretrainedLM, DiffusionLM):
         scale = (level.alpha / level.sigma_squared)[:, None, None]
         scores = scale * z.double() @ self._embedding.T  # (B, L, V); ‖e_v‖ = 1, so nothing else depends on v
         return scores.masked_fill(self._unused, -torch.inf)
+
+    def tokens(self, noise: Noise = "mask") -> MarkovTokens:
+        """The same chain as a model of discrete noise on tokens, with exact posteriors."""
+        from diffinity.models.markov_tokens import MarkovTokens
+
+        return MarkovTokens(self, noise)
 
     def log_prob(self, tokens: Sequence[int]) -> float:
         """log P of a token sequence under the chain itself, exactly.

@@ -30,6 +30,7 @@ class PlaidModules(nn.Module):
 class PlaidLM(NetworkLM[PlaidModules]):
     """PLAID as a `DiffusionLM`, for sampling: its parameters do not require gradients.
 
+    >>> import torch
     >>> from tokenizers import Tokenizer, models
     >>> letters = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
     >>> lm = PlaidLM.create(PlaidConfig(vocab_size=2, dim=8, n_blocks=1, n_heads=2, embed_dim=4), letters)

@@ -177,6 +177,21 @@ config.json, model.safetensors and tokenizer.json
     return config
 
 
+def transformers_config(folder: Path) -> dict[str, Any] | None:
+    """config.json where it is one of the `transformers` library, and of none of our models; else None.
+
+    >>> transformers_config(Path("no such folder")) is None
+    True
+    """
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+        return None
+    if not isinstance(config, dict) or is_published_langflow(config) or "kind" in config:
+        return None
+    return config if "model_type" in config else None
+
+
 def verify_checksums(folder: Path, checksums: Mapping[str, str]) -> None:
     """Compare files with their SHA-256 from the config."""
     for name, expected in checksums.items():

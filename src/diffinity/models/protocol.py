@@ -107,8 +107,12 @@ class TokenDiffusion(TextModel, Protocol):
     """
 
     noise: Noise = "mask"
-    order: str = "confidence"  # in which positions are unmasked when the caller does not say
     reads_prompts: bool = False  # whether `logits` takes a context and `encode_prompt` makes one
+    # What holds when the caller does not say:
+    order: str = "confidence"  # in which positions are unmasked
+    temperature: float = 1.0
+    block_length: int | None = None  # None: one block
+    canvas: str = "full"  # "block" for a model that must not see what comes after the block
 
     @property
     def mask_id(self) -> int:

@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from diffinity.errors import CheckpointError
-from diffinity.models.plaid import Block, PlaidConfig, RMSNorm, Rotary
+from diffinity.errors import CheckpointError, InvalidArgument
+from diffinity.models.plaid import Block, Linear, PlaidConfig, RMSNorm, Rotary
 from diffinity.models.pretrained import PretrainedLM, load_strictly, unfilled
-from diffinity.models.protocol import SamplingDefaults
+from diffinity.models.protocol import SamplingDefaults, TokenDiffusion, no_prompt
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Transformer(nn.Module):
         self.rotary_emb = Rotary(config.dim // config.n_heads)
         self.blocks = nn.ModuleList(Block(config.blocks(), config.causal) for _ in range(config.n_blocks))
         self.output_norm = RMSNorm(config.dim)
-        self.output_linear = nn.Linear(config.dim, config.vocab_size)
+        self.output_linear = Linear(config.dim, config.vocab_size)
         nn.init.zeros_(self.output_linear.weight)
         nn.init.zeros_(self.output_linear.bias)
 
@@ -144,8 +144,40 @@ class AutoregressiveLM(TransformerLM):
         return scores.gather(2, tokens[:, :, None])[:, :, 0]
 
 
-class MaskedLM(TransformerLM):
-    """Fills in masked tokens, all at once."""
+class MaskedLM(TransformerLM, TokenDiffusion):  # type: ignore[misc]  # its end token is never None
+    """Fills in masked tokens, all at once: a `TokenDiffusion` with masked noise.
+
+    >>> from diffinity.models.tokenization import train_bpe
+    >>> network = Transformer(TransformerConfig(257, dim=8, n_blocks=1, n_heads=1, causal=False))
+    >>> model = MaskedLM(network, train_bpe(["a"], 257), eos_token_id=0)
+    >>> model.logits(torch.full((2, 5), model.mask_id), torch.ones(2)).shape
+    torch.Size([2, 5, 257])
+    """
 
     kind: ClassVar[str] = "masked"
     causal: ClassVar[bool] = False
+
+    @property
+    def vocab_size(self) -> int:
+        return self.network.config.vocab_size
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.embedding.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.network.output_linear.weight.dtype
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move to `device`."""
+        self.network.to(device)
+        return self
+
+    @torch.no_grad()
+    def logits(self, tokens: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
+        """Logits (B, L, V) for tokens (B, L); the time is not looked at: how many are masked says it."""
+        if context is not None:
+            raise InvalidArgument(no_prompt(self))
+        found: Tensor = self.network(tokens)
+        return found

@@ -124,10 +124,42 @@ class Ending:
             assert self.logits is not None
             return decode_strings(self.logits, automata, how, logits=True, seed=seeds)
         assert self.log_prob is not None
-        return Decoded(self.tokens, self.log_prob)
+        tokens = self.tokens if how == "argmax" else _repaired(self.tokens, automata)
+        return Decoded(tokens, self.log_prob)
 
     def _parts(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         return self.logits, self.tokens, self.log_prob
+
+
+def _repaired(tokens: Tensor, automata: Sequence[TokenAutomaton]) -> Tensor:
+    """The tokens (B, L), each row the accepted one with the fewest others where it is not accepted itself.
+
+    Only what was written without guidance needs it.
+    """
+    refused = [i for i, ids in enumerate(tokens.tolist()) if not automata[i].accepts(ids)]
+    for i in refused:
+        scores = torch.zeros(1, tokens.shape[1], automata[i].vocab_size)
+        scores.scatter_(2, tokens[i].clamp(max=automata[i].vocab_size - 1)[None, :, None], 1.0)
+        repaired = decode_strings(scores, automata[i], "best", logits=True).tokens
+        tokens = torch.cat([tokens[:i], repaired.to(tokens), tokens[i + 1 :]])
+    return tokens
+
+
+def draft_of(state: State) -> tuple[Tensor, Tensor]:
+    """What a state would read if it were decoded now: tokens (B, L), and how probable each is, float64.
+
+    A token that stands is certain; elsewhere it is the most probable one.
+    """
+    if state.prediction is None:
+        raise InvalidArgument("a state before the first step has no prediction to show")
+    logits = state.prediction.logits
+    top, tokens = logits.max(dim=-1)
+    sure = (top.double() - logits.double().logsumexp(dim=-1)).exp()
+    standing = getattr(state, "tokens", None)
+    if standing is None:
+        return tokens.cpu(), sure.cpu()
+    known = standing >= 0
+    return torch.where(known, standing, tokens.cpu()), torch.where(known, 1.0, sure.cpu())
 
 
 class Draws:

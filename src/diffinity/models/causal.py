@@ -137,7 +137,7 @@ def causal_model(model: AutoregressiveLM | CausalModel | str) -> CausalModel:
     if isinstance(model, AutoregressiveLM):
         return Companion(model)
     if isinstance(model, str):
-        from diffinity.baselines.hugging_face import HuggingFaceCausal
+        from diffinity.models.hugging_face import HuggingFaceCausal
 
         name, trusted = on_the_hub(model, "a causal model is named as 'hf:NAME', for example 'hf:gpt2'")
         return HuggingFaceCausal.load(name, trust_remote_code=trusted)

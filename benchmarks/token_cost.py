@@ -1,0 +1,108 @@
+"""What a constraint costs a model of tokens: a guided run over an unguided one, batch by batch.
+
+    python -m benchmarks.token_cost [--models companion large] [--batch 1 16] [--steps 16] [--rounds 7]
+        [--methods joint dingo marginals]
+
+Two masked models: the embedded companion (2 M parameters, 3,072 tokens) and a randomly initialised network of 29
+M parameters over PLAID's 32,768 tokens. The framing is "exact", so that guided and unguided runs decide the same
+number of positions in the same number of network calls. They take turns, and each figure is the median of the
+ratios of neighbours, because the machine may not be ours alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from tokenizers import Tokenizer
+
+import diffinity as dy
+from benchmarks.automata import shared
+from diffinity.alignment import Vocabulary
+from diffinity.memory import keep_freed_memory
+from diffinity.models.loading import EMBEDDED
+from diffinity.models.transformer import MaskedLM, Transformer, TransformerConfig
+
+LENGTH = 64
+PATTERNS = {
+    "a word anywhere": r"[A-Za-z ,.]*river[A-Za-z ,.]*",
+    "a sentence": r"The [a-z ]+ in the [a-z ]+\.",
+    "any JSON string": r'"[^"\\]*"',
+}
+
+
+def large_model() -> MaskedLM:
+    """29 M parameters over PLAID's tokenizer; what it says means nothing, what it costs does."""
+    torch.manual_seed(0)
+    tokenizer = Tokenizer.from_file(str(shared() / "fixtures" / "plaid" / "owt2_tokenizer.json"))
+    config = TransformerConfig(tokenizer.get_vocab_size(), dim=384, n_blocks=2, n_heads=6, causal=False)
+    network = Transformer(config)
+    torch.nn.init.normal_(network.output_linear.weight, std=0.05)
+    print(f"{sum(p.numel() for p in network.parameters()) / 1e6:.1f} M parameters")
+    return MaskedLM(network, tokenizer, Vocabulary.from_tokenizer(tokenizer).eos_id or 0)
+
+
+def one_run(model: MaskedLM, pattern: str, method: str, batch: int, steps: int) -> Callable[[], float]:
+    decode = "argmax" if method == "none" else "best"
+    write = dy.Generator(
+        model,
+        dy.Regex(pattern),
+        length=LENGTH,
+        num_inference_steps=steps,
+        guidance=method,
+        framing="exact",
+        batch_size=batch,
+        decode=decode,
+    )
+
+    def run() -> float:
+        started = time.perf_counter()
+        write(batch)
+        return time.perf_counter() - started
+
+    return run
+
+
+def ratios(
+    model: MaskedLM, pattern: str, batch: int, steps: int, rounds: int, methods: Sequence[str]
+) -> dict[str, float]:
+    """For each method the median over rounds of its time over that of the unguided runs just before and after."""
+    plain = one_run(model, pattern, "none", batch, steps)
+    runs = {method: one_run(model, pattern, method, batch, steps) for method in methods}
+    for run in (plain, *runs.values()):
+        run()
+    seen: dict[str, list[float]] = {method: [] for method in methods}
+    for _ in range(rounds):
+        before = plain()
+        for method, run in runs.items():
+            guided = run()
+            after = plain()
+            seen[method].append(2 * guided / (before + after))
+            before = after
+    return {method: statistics.median(values) for method, values in seen.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=["companion", "large"], default=["companion", "large"])
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 16])
+    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--methods", nargs="+", default=["joint", "dingo", "marginals"])
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    for name in chosen.models:
+        model = large_model() if name == "large" else MaskedLM.from_pretrained(EMBEDDED.with_name("masked"))
+        for title, pattern in PATTERNS.items():
+            for batch in chosen.batch:
+                row = ratios(model, pattern, batch, chosen.steps, chosen.rounds, chosen.methods)
+                told = "  ".join(f"{method} {ratio:.3f}" for method, ratio in row.items())
+                print(f"{name:10} {title:16} batch {batch:2}  {told}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

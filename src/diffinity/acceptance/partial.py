@@ -1,0 +1,230 @@
+"""Strings that are decided in part: what acceptance says of the open positions, in classes of tokens.
+
+A step of a discrete process asks for log P(L), for how sure each open position is, and for the tokens of a few
+of them. None of that needs q over the whole vocabulary: one pass over the open rows gives the sums and the
+maxima of the classes, and the rest is in classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from diffinity.acceptance import cpu, path_kernels
+from diffinity.acceptance import numba_kernels as kernels
+from diffinity.acceptance import partial_kernels as own
+from diffinity.alignment.automaton import TokenAutomaton
+
+OPEN = -1  # a position that has no token yet
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class PartialString:
+    """One sample: distributions at its open positions, tokens at the others, on the CPU.
+
+    >>> import diffinity as dy
+    >>> ab = dy.align(dy.Regex("ab|ba"), dy.Vocabulary([b"a", b"b"]), framing="exact")
+    >>> string = PartialString.of(torch.tensor([[0.6, 0.4]]).log(), torch.tensor([OPEN, 0]), ab)
+    >>> round(float(np.exp(string.log_prob)), 6), string.best().tolist()  # "b", because "a" follows
+    (0.4, [1])
+    """
+
+    logits: Tensor  # (M, V): of the open positions, on any device
+    tokens: NDArray[np.int64]  # (L,), OPEN where there is none
+    automaton: TokenAutomaton
+
+    @staticmethod
+    def of(logits: Tensor, tokens: Tensor, automaton: TokenAutomaton) -> PartialString:
+        """From the logits (M, V) of the open positions of tokens (L,)."""
+        return PartialString(logits.detach(), tokens.cpu().numpy(), automaton)
+
+    @cached_property
+    def at(self) -> NDArray[np.int64]:
+        """(M,): the open positions."""
+        return np.flatnonzero(self.tokens == OPEN)
+
+    @cached_property
+    def scores(self) -> cpu.Scores:
+        """The distributions of the open positions on the CPU."""
+        return cpu.split(self.logits[None].cpu(), True)[0]
+
+    @cached_property
+    def _open(self) -> tuple[cpu.Weights, Floats]:
+        """The sums of the open rows, and the maxima of their classes (M, C)."""
+        if self.logits.device.type != "cpu":
+            return self._open_on_device()
+        shape = (len(self.at), self.automaton.n_classes)
+        sums, largest = np.empty(shape), np.empty(shape)
+        own.sums_and_maxima(self.scores.probs, self.automaton.unsigned_class_of, sums, largest)
+        return cpu.weights(self.scores, self.automaton, sums), largest
+
+    def _open_on_device(self) -> tuple[cpu.Weights, Floats]:
+        """As `_open`, with the pass over the vocabulary where the logits are; only the classes come to the CPU."""
+        probs = self.logits.double().softmax(dim=-1)
+        index = torch.from_numpy(self.automaton.class_of.astype(np.int64)).to(probs.device).expand_as(probs)
+        zeros = probs.new_zeros(len(self.at), self.automaton.n_classes)
+        sums = zeros.scatter_add(1, index, probs).cpu().numpy()
+        largest = zeros.scatter_reduce(1, index, probs, reduce="amax").cpu().numpy()
+        return cpu.weights(cpu.Scores(np.empty((len(self.at), 0))), self.automaton, sums), largest
+
+    @cached_property
+    def _labels(self) -> NDArray[np.int64]:
+        """(L,): the class of the token at each position, OPEN where there is none."""
+        classes = self.automaton.class_of[np.maximum(self.tokens, 0)]
+        return np.where(self.tokens == OPEN, OPEN, classes).astype(np.int64)
+
+    @cached_property
+    def _grouped(self) -> Floats:
+        """(L, G): the weight of every group of classes."""
+        edges, rows = self.automaton.edges, self._open[0]
+        grouped = np.empty((len(self.tokens), edges.n_groups))
+        grouped[self.at] = rows.grouped
+        own.decided_groups(self._labels, edges.members_first, edges.members, grouped)
+        return grouped
+
+    @cached_property
+    def _forward(self) -> tuple[float, Floats]:
+        return self._log_prob_of(self._grouped, float(self._open[0].log_scale.sum()))
+
+    def _log_prob_of(self, grouped: Floats, log_scale: float) -> tuple[float, Floats]:
+        automaton, length = self.automaton, len(grouped)
+        alpha = np.empty((length + 1, automaton.arrows.n_nodes))
+        log_total = kernels.forward(grouped, automaton.arrows, automaton.live(length), automaton.accepting, alpha)
+        return float(log_total) + log_scale, alpha
+
+    @property
+    def log_prob(self) -> float:
+        """log P(L) given the tokens that stand."""
+        return self._forward[0]
+
+    @cached_property
+    def confidence(self) -> Floats:
+        """(M,): the largest probability of a token given acceptance, at each open position."""
+        rows, largest = self._open
+        ratio = self._ratio
+        if ratio is None:  # nothing that the model finds possible is accepted
+            return largest.max(axis=1)
+        sure = np.empty(len(self.at))
+        own.confidence(largest, ratio, rows.log_scale, rows.sums, sure)
+        return sure
+
+    @cached_property
+    def _ratio(self) -> Floats | None:
+        """(M, C): q/p of the classes at the open positions, in units of the scaled sums; None if P(L) = 0."""
+        if self.log_prob == -np.inf:
+            return None
+        edges = self.automaton.edges
+        posterior = np.empty_like(self._grouped)
+        kernels.backward(
+            self._grouped, self.automaton.arrows, self.automaton.accepting, self._forward[1], posterior
+        )
+        ratio = np.empty((len(self.at), self.automaton.n_classes))
+        kernels.spread(posterior[self.at], edges.members_first, edges.members, ratio)
+        return ratio
+
+    def marginals(self) -> cpu.Array:
+        """(M, V): q of the open positions; p where P(L) = 0."""
+        q = np.empty_like(self.scores.probs)
+        if self._ratio is None:
+            q[:] = self.scores.probs
+        else:
+            cpu.expand(self.scores, self.automaton, self._open[0], self._ratio, q)
+        return q
+
+    def draw(self, chosen: NDArray[np.int64], draws: Floats) -> NDArray[np.int64]:
+        """The tokens of some open positions (indices into `at`) of a string drawn from p given acceptance.
+
+        `draws` are L + 1 numbers from [0, 1) for the path, then one for the class and one for the token of each
+        position, 3·L + 1 in all. Where P(L) = 0 the tokens are those of the most probable accepted string.
+        """
+        length, edges = len(self.tokens), self.automaton.edges
+        if self.log_prob == -np.inf:
+            return self.best()[chosen]
+        path = np.zeros(length, np.int64)
+        path_kernels.sample_path(
+            self._grouped,
+            self.automaton.arrows,
+            self._forward[1],
+            self.automaton.accepting,
+            draws[: length + 1],
+            path,
+        )
+        order, first = self.automaton.tokens_by_class
+        ids, rows = np.empty(len(chosen), np.int64), self._rows(chosen)
+        for i, m in enumerate(chosen):
+            k = self.at[m]
+            classes = edges.members[edges.members_first[path[k]] : edges.members_first[path[k] + 1]]
+            shares = self._open[0].scaled[m, classes]
+            label = classes[own.draw_index(shares, draws[length + 1 + k])]
+            tokens = order[first[label] : first[label + 1]]
+            ids[i] = _token(rows, i, tokens, draws[2 * length + 1 + k])
+        return ids
+
+    def _rows(self, chosen: NDArray[np.int64]) -> cpu.Scores:
+        """The distributions of some open positions; only theirs come to the CPU."""
+        if self.logits.device.type == "cpu":
+            return self.scores.at(chosen)
+        return cpu.split(self.logits[torch.from_numpy(chosen).to(self.logits.device)][None].cpu(), True)[0]
+
+    def best(self, chosen: NDArray[np.int64] | None = None, noise: Floats | None = None) -> NDArray[np.int64]:
+        """The tokens (M,) at the open positions of the most probable accepted string.
+
+        With `chosen`, only the tokens of these positions count, and the others may hold anything that completes
+        them (DINGO's programme); their tokens are what `chosen` asks for, (len(chosen),). `noise` (M, V) or
+        (len(chosen), V) is added to log p.
+        """
+        automaton, edges, length = self.automaton, self.automaton.edges, len(self.tokens)
+        rows = np.arange(len(self.at)) if chosen is None else chosen
+        log_probs = self._rows(rows).log_probs()
+        if noise is not None:
+            log_probs = log_probs + noise
+        shape = (len(rows), automaton.n_classes)
+        largest, where = np.empty(shape), np.empty(shape, np.int32)
+        path_kernels.class_maxima(np.maximum(log_probs, cpu.FLOOR), automaton.unsigned_class_of, largest, where)
+        by_group = np.empty((len(rows), edges.n_groups))
+        which = np.empty(by_group.shape, np.int32)
+        path_kernels.group_maxima(largest, edges.members_first, edges.members, by_group, which)
+        weight = np.zeros((length, edges.n_groups))
+        own.decided_groups(self._labels, edges.members_first, edges.members, weight)
+        with np.errstate(divide="ignore"):
+            weight = np.where(self._labels[:, None] == OPEN, weight, np.log(weight))
+        weight[self.at[rows]] = by_group
+        path, _ = cpu.best_path(weight, automaton)
+        at = np.arange(len(rows))
+        return where[at, which[at, path[self.at[rows]]]].astype(np.int64)
+
+    def log_prob_given(self, chosen: NDArray[np.int64], ids: NDArray[np.int64]) -> float:
+        """log P(L) given these tokens at some open positions, and the distributions at the others."""
+        labels = np.full(len(self.tokens), OPEN, np.int64)
+        labels[self.at[chosen]] = self.automaton.class_of[ids]
+        grouped = self._grouped.copy()
+        own.decided_groups(labels, self.automaton.edges.members_first, self.automaton.edges.members, grouped)
+        others = np.delete(self._open[0].log_scale, chosen)
+        return self._log_prob_of(grouped, float(others.sum()))[0]
+
+    def can_complete(self, chosen: NDArray[np.int64], ids: NDArray[np.int64]) -> bool:
+        """Whether some tokens at the other open positions make an accepted string with these."""
+        edges = self.automaton.edges
+        labels = self._labels.copy()
+        labels[self.at[chosen]] = self.automaton.class_of[ids]
+        grouped = np.ones((len(self.tokens), edges.n_groups))
+        own.decided_groups(labels, edges.members_first, edges.members, grouped)
+        automaton = self.automaton
+        return bool(
+            own.reachable(grouped, edges.tail, edges.head, edges.group, automaton.start, automaton.accepting)
+        )
+
+
+def _token(rows: cpu.Scores, i: int, tokens: NDArray[np.int64], draw: float) -> int:
+    """One of the tokens, drawn by row i."""
+    chosen = int(own.draw_token(rows.probs[i], tokens, draw))
+    if chosen >= 0 or rows.logits is None:
+        return chosen
+    scores = rows.logits[i, tokens].astype(np.float64)  # their probabilities have vanished
+    return int(tokens[own.draw_index(np.exp(scores - scores.max()), draw)])

@@ -1,0 +1,168 @@
+"""How masked tokens are chosen: which positions get one at a step, and which tokens, with a constraint or without.
+
+| method | positions | tokens |
+|---|---|---|
+| `joint` | the surest given L | of an exact joint draw from all open positions given L |
+| `marginals` | the surest given L | each drawn from its own distribution given L; a joint draw where they clash |
+| `dingo` | the surest of the model | the most probable ones that can be completed (Suresh et al., 2025) |
+| `none` | the surest of the model | drawn from the model |
+
+At temperature 0 a draw is the most probable string. Whatever is committed can be completed: the string that a
+draw or a maximum comes from is the completion, or it was looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from diffinity.acceptance.partial import PartialString
+from diffinity.acceptance.partial_kernels import draw_index
+
+Method = Literal["joint", "marginals", "dingo", "none"]
+Order = Literal["confidence", "entropy", "random", "left-to-right", "ancestral"]
+METHODS: tuple[Method, ...] = ("joint", "marginals", "dingo", "none")
+ORDERS: tuple[Order, ...] = ("confidence", "entropy", "random", "left-to-right", "ancestral")
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What one row commits at a step: tokens at some of its open positions, by their indices among these."""
+
+    chosen: Ints  # (k,)
+    ids: Ints  # (k,)
+    log_prob: float  # of the tokens under the model's distributions
+
+
+@dataclass(frozen=True)
+class Opening:
+    """One row at a step: the distributions of its open positions, and which of them may get a token now."""
+
+    logits: Tensor  # (M, V), divided by the temperature
+    string: PartialString | None  # None where nothing constrains
+    at: Ints  # (M,): the open positions, from the first of the window
+    may: NDArray[np.bool_]  # (M,): whether a position is in the block
+    count: int  # of tokens to commit
+    rate: float  # of positions that an ancestral step unmasks
+    draws: Floats  # numbers from [0, 1): one a position for the order, then 3·l + 1 for the tokens
+    greedy: bool  # temperature 0
+
+    def probs(self, rows: Ints | None = None) -> Tensor:
+        """The model's distributions (k, V) at some open positions, or at all of them."""
+        logits = self.logits if rows is None else self.logits[torch.from_numpy(rows).to(self.logits.device)]
+        return logits.float().softmax(dim=-1)
+
+    def positions(self, order: Order, sure: Floats) -> Ints:
+        """The open positions that get a token now, surest first."""
+        by_chance = self.draws[self.at]
+        if order == "ancestral":
+            return np.flatnonzero(self.may & (by_chance < self.rate))
+        keys = {"random": by_chance, "left-to-right": -self.at.astype(np.float64)}
+        key = np.where(self.may, keys.get(order, sure), -np.inf)
+        count = min(self.count, int(self.may.sum()))
+        return np.argsort(-key, kind="stable")[:count]
+
+
+Commit = Callable[[Opening, Order], tuple[Ints, Ints]]  # which open positions get a token, and which tokens
+
+
+def commit(method: Method | Commit, order: Order, opening: Opening) -> Choice:
+    """The tokens that a row commits at a step."""
+    chosen, ids = (method if callable(method) else _COMMITS[method])(opening, order)
+    return Choice(chosen, ids, _log_prob(opening, chosen, ids))
+
+
+def _joint(opening: Opening, order: Order) -> tuple[Ints, Ints]:
+    string = _string(opening)
+    chosen = opening.positions(order, _sure_given(opening, order))
+    return chosen, _drawn(opening, string, chosen)
+
+
+def _drawn(opening: Opening, string: PartialString, chosen: Ints) -> Ints:
+    if len(chosen) == 0:
+        return chosen
+    if opening.greedy:
+        return string.best()[chosen]
+    return string.draw(chosen, opening.draws[len(string.tokens) :])
+
+
+def _marginals(opening: Opening, order: Order) -> tuple[Ints, Ints]:
+    string = _string(opening)
+    chosen = opening.positions(order, _sure_given(opening, order))
+    q = string.marginals()[chosen].astype(np.float64)
+    ids = _each(q, opening, chosen)
+    if len(chosen) and not string.can_complete(chosen, ids):
+        ids = _drawn(opening, string, chosen)
+    return chosen, ids
+
+
+def _dingo(opening: Opening, order: Order) -> tuple[Ints, Ints]:
+    string = _string(opening)
+    chosen = opening.positions(order, _sure(opening, order))
+    if len(chosen) == 0:
+        return chosen, chosen
+    noise = None
+    if not opening.greedy:  # the largest of log p + Gumbel noise is a draw from p
+        seed = int(opening.draws[len(string.tokens)] * 2**52)
+        noise = np.random.default_rng(seed).gumbel(size=(len(chosen), opening.logits.shape[1]))
+    return chosen, string.best(chosen, noise)
+
+
+def _free(opening: Opening, order: Order) -> tuple[Ints, Ints]:
+    chosen = opening.positions(order, _sure(opening, order))
+    return chosen, _each(opening.probs(chosen).double().cpu().numpy(), opening, chosen)
+
+
+def _each(probs: Floats, opening: Opening, chosen: Ints) -> Ints:
+    """A token for each of the positions by itself, from probs (k, V)."""
+    if opening.greedy:
+        return probs.argmax(axis=1).astype(np.int64)
+    length = (len(opening.draws) - 1) // 4
+    draws = opening.draws[3 * length + 1 + opening.at[chosen]]
+    return np.array([draw_index(row, draw) for row, draw in zip(probs, draws, strict=True)], np.int64)
+
+
+def _sure(opening: Opening, order: Order) -> Floats:
+    """(M,): how sure the model is of each open position; only where the order asks."""
+    if order == "confidence":
+        return opening.probs().amax(dim=-1).double().cpu().numpy()
+    return _negative_entropy(opening.probs()) if order == "entropy" else np.zeros(len(opening.at))
+
+
+def _sure_given(opening: Opening, order: Order) -> Floats:
+    """As `_sure`, given acceptance."""
+    string = _string(opening)
+    if order == "confidence":
+        return string.confidence
+    if order == "entropy":
+        return _negative_entropy(torch.from_numpy(string.marginals()))
+    return np.zeros(len(opening.at))
+
+
+def _negative_entropy(probs: Tensor) -> Floats:
+    entropy: Floats = -torch.special.entr(probs.double()).sum(dim=-1).cpu().numpy()
+    return entropy
+
+
+def _log_prob(opening: Opening, chosen: Ints, ids: Ints) -> float:
+    if len(chosen) == 0:
+        return 0.0
+    rows = opening.logits[torch.from_numpy(chosen).to(opening.logits.device)].double()
+    taken = rows.gather(1, torch.from_numpy(ids).to(rows.device)[:, None])[:, 0]
+    return float((taken - rows.logsumexp(dim=-1)).sum())
+
+
+def _string(opening: Opening) -> PartialString:
+    assert opening.string is not None
+    return opening.string
+
+
+_COMMITS: dict[Method, Commit] = {"joint": _joint, "marginals": _marginals, "dingo": _dingo, "none": _free}

@@ -1,0 +1,250 @@
+"""Models of the Hugging Face `transformers` library by name or folder: LLaDA, Dream, MDLM, Duo, and causal ones.
+
+`transformers` is imported, and anything fetched, only when a model is named. Their repositories bring Python
+code of their own, which runs only where it is asked for (`trust_remote_code=True`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from diffinity.errors import CheckpointError, InvalidArgument
+from diffinity.models.protocol import Messages, Noise, SamplingDefaults, TokenDiffusion
+
+SMALLEST_ALPHA = 1e-3  # of MDLM's and Duo's noise schedules: a token is itself with probability 1 − (1 − ε)·t
+TURN_ENDS = ("<|eot_id|>", "<|im_end|>", "<|role_end|>")  # end a turn of a conversation, and so a text
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """In what a family of masked models differs from the others."""
+
+    noise: Noise = "mask"
+    shifted: bool = False  # the logits at k are those of the token at k + 1
+    order: str = "confidence"
+    temperature: float = 1.0
+
+
+DIALECTS = {
+    "llada": Dialect(temperature=0.0),
+    "dream": Dialect(shifted=True, order="entropy", temperature=0.2),
+    "mdlm": Dialect(order="ancestral"),
+    "duo": Dialect(noise="uniform", order="ancestral"),
+}
+
+
+class HuggingFaceDiffusion(TokenDiffusion):
+    """A masked or uniform diffusion model of `transformers` as a `TokenDiffusion`.
+
+    The tokens that end a turn count as the end of the text: their probability is added to the end token's.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        tokenizer: Any,
+        dialect: Dialect | None = None,
+        *,
+        mask_id: int | None = None,
+        name: str = "the model",
+    ) -> None:
+        self.network, self._words = network, tokenizer
+        self.dialect = dialect or DIALECTS.get(str(network.config.model_type).lower(), Dialect())
+        self.noise, self.order = self.dialect.noise, self.dialect.order
+        self.temperature, self.reads_prompts = self.dialect.temperature, True
+        self.sampling_defaults = SamplingDefaults(num_inference_steps=128, length=128)
+        self.eos_token_id = _needed(tokenizer.eos_token_id, name, "end-of-text token")
+        self._mask_id = self._found_mask(mask_id, name) if self.noise == "mask" else -1
+        self._takes_time = "timesteps" in inspect.signature(network.forward).parameters
+        ends = {tokenizer.convert_tokens_to_ids(text) for text in TURN_ENDS} - {None, tokenizer.unk_token_id}
+        self._ends = sorted(int(end) for end in ends - {self.eos_token_id})
+        probe = torch.full((1, 2), max(self._mask_id, 0), device=self.device)
+        self._vocab_size = int(self._raw(probe, torch.ones(1), name).shape[-1])
+
+    @staticmethod
+    def load(
+        name: str,
+        *,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype | None = None,
+        trust_remote_code: bool = False,
+        mask_id: int | None = None,
+        tokenizer: str | None = None,
+        revision: str | None = None,
+    ) -> HuggingFaceDiffusion:
+        """The model called `name` on the hub, or in a folder; `dtype` if not given is that of its files.
+
+        `mask_id` is the token that stands for a masked one where neither config nor tokenizer name it,
+        `tokenizer` the name of one where the model has none of its own.
+        """
+        network, words = load_transformers(
+            ("AutoModel", "AutoModelForMaskedLM"), name, device, dtype, trust_remote_code, tokenizer, revision
+        )
+        return HuggingFaceDiffusion(network, words, mask_id=mask_id, name=name)
+
+    def _found_mask(self, given: int | None, name: str) -> int:
+        if given is None:
+            given = getattr(self.network.config, "mask_token_id", None)
+        if given is None:
+            given = self._words.mask_token_id
+        return _needed(given, name, "mask token (give mask_id=…)")
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        backend: Tokenizer = self._words.backend_tokenizer
+        return backend
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.network.device
+        return device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        dtype: torch.dtype = self.network.dtype
+        return dtype
+
+    @property
+    def vocab_size(self) -> int:
+        return self._vocab_size
+
+    @property
+    def mask_id(self) -> int:
+        return self._mask_id
+
+    @torch.no_grad()
+    def logits(self, tokens: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
+        """Logits (B, L, V) of the positions behind the context, in the network's type."""
+        whole = tokens if context is None else torch.cat([context, tokens], dim=1)
+        scores = self._raw(whole, t)
+        if self.dialect.shifted:
+            scores = torch.cat([scores[:, :1], scores[:, :-1]], dim=1)
+        scores = scores[:, whole.shape[1] - tokens.shape[1] :].clone()
+        if self._ends:
+            ends = [self.eos_token_id, *self._ends]
+            scores[:, :, self.eos_token_id] = scores[:, :, ends].float().logsumexp(dim=-1).to(scores.dtype)
+            scores[:, :, self._ends] = -torch.inf
+        if 0 <= self._mask_id < self._vocab_size:
+            scores[:, :, self._mask_id] = -torch.inf  # the mask is in the vocabulary, but is no prediction
+        return scores
+
+    def encode_prompt(self, prompt: str | None, messages: Messages | None) -> list[int]:
+        """The prompt's tokens; a conversation's through the chat template, with the answer about to begin."""
+        if messages is None:
+            return list(self._words(prompt)["input_ids"])
+        if not self._words.chat_template:
+            raise InvalidArgument("this model's tokenizer has no chat template: give prompt=, not messages=")
+        try:
+            text = self._words.apply_chat_template(
+                [dict(message) for message in messages], add_generation_prompt=True, tokenize=False
+            )
+        except Exception as error:  # a template is a program of the model's author
+            raise InvalidArgument(f"the model's chat template refuses these messages: {error}") from None
+        return list(self._words(text, add_special_tokens=False)["input_ids"])
+
+    @torch.no_grad()
+    def _raw(self, tokens: Tensor, t: Tensor, name: str = "the model") -> Tensor:
+        options = {}
+        if self._takes_time:
+            options["timesteps"] = -torch.log1p(-(1 - SMALLEST_ALPHA) * t.to(tokens.device)).float()
+        out = self.network(tokens, **options)
+        scores = out if isinstance(out, Tensor) else getattr(out, "logits", None)
+        if not isinstance(scores, Tensor):
+            raise CheckpointError(f"{name} gives no logits for tokens: it is no masked language model")
+        return scores
+
+
+@dataclass(frozen=True)
+class HuggingFaceCausal:
+    """A causal LM such as GPT-2 as a `CausalModel`; `first` is the token that stands before a text."""
+
+    network: Any
+    tokenizer: Tokenizer
+    eos_token_id: int
+    first: int
+    vocab_size: int
+
+    @staticmethod
+    def load(name: str, *, device: str = "cpu", trust_remote_code: bool = False) -> HuggingFaceCausal:
+        """The model called `name` on the hub, or in a folder."""
+        network, tokenizer = load_transformers(("AutoModelForCausalLM",), name, device, None, trust_remote_code)
+        eos = _needed(tokenizer.eos_token_id, name, "end-of-text token")
+        first = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else eos
+        size = int(network.get_output_embeddings().weight.shape[0])
+        return HuggingFaceCausal(network, tokenizer.backend_tokenizer, eos, int(first), size)
+
+    def start(self, n: int, length: int) -> HuggingFaceContinuations:
+        return HuggingFaceContinuations(self.network, n, self.first)
+
+
+class HuggingFaceContinuations:
+    """Sequences of a `transformers` model with the library's own cache."""
+
+    def __init__(self, network: Any, n: int, first: int) -> None:
+        self._network = network
+        self._cache: Any = None
+        self.append(torch.full((n,), first))
+
+    def logits(self) -> Tensor:
+        return self._logits
+
+    @torch.no_grad()
+    def append(self, tokens: Tensor) -> None:
+        ids = tokens[:, None].to(self._network.device)
+        out = self._network(input_ids=ids, past_key_values=self._cache, use_cache=True)
+        self._cache = out.past_key_values
+        self._logits: Tensor = out.logits[:, -1]
+
+    def select(self, rows: Tensor) -> None:
+        rows = rows.to(self._network.device)
+        self._cache.reorder_cache(rows)
+        self._logits = self._logits[rows]
+
+
+def load_transformers(
+    kinds: tuple[str, ...],
+    name: str,
+    device: str | torch.device,
+    dtype: torch.dtype | None,
+    trust_remote_code: bool,
+    words: str | None = None,
+    revision: str | None = None,
+) -> tuple[Any, Any]:
+    """A network by the first of the auto classes that has a head for tokens, and its fast tokenizer."""
+    try:
+        transformers: Any = import_module("transformers")
+    except ImportError:
+        raise CheckpointError(
+            f"reading {name!r} needs the transformers library: pip install 'diffinity[bench]'"
+        ) from None
+    options = {"trust_remote_code": trust_remote_code, "revision": revision}
+    try:
+        own = words is None
+        tokenizer = transformers.AutoTokenizer.from_pretrained(words or name, **(options if own else {}))
+        config = transformers.AutoConfig.from_pretrained(name, **options)
+        kind = _auto_class(kinds, config)
+        network = getattr(transformers, kind).from_pretrained(name, dtype=dtype or "auto", **options)
+    except (OSError, ValueError, ImportError) as error:
+        raise CheckpointError(f"transformers can't load {name!r}: {error}") from None
+    if not hasattr(tokenizer, "backend_tokenizer"):
+        raise CheckpointError(f"{name!r} has no fast tokenizer (tokenizer.json), which automata are built from")
+    return network.to(device).eval().requires_grad_(False), tokenizer
+
+
+def _auto_class(kinds: tuple[str, ...], config: Any) -> str:
+    """Which of the auto classes to read with: one that the repository's own code has, else the last."""
+    own = getattr(config, "auto_map", None) or {}
+    return next((kind for kind in (*reversed(kinds), *kinds) if kind in own), kinds[-1])
+
+
+def _needed(token: int | None, name: str, what: str) -> int:
+    if token is None:
+        raise CheckpointError(f"{name} does not say which token is its {what}")
+    return int(token)

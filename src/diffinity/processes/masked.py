@@ -1,0 +1,214 @@
+"""Masked noise on tokens: all positions start masked, and each step commits a few of them, which then stay.
+
+The process of LLaDA, Dream and MDLM. In which order positions are committed and how many at a step is LLaDA's
+(*Large Language Diffusion Models*, Nie et al., 2025): block after block, the surest positions or random ones; or
+MDLM's, where every position is unmasked at its own random time ("ancestral").
+
+The guarantee goes by induction: what a step commits can be completed, because it is part of an accepted string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from diffinity.acceptance.cpu import over_batch
+from diffinity.acceptance.partial import OPEN, PartialString
+from diffinity.alignment import TokenAutomaton
+from diffinity.errors import InvalidArgument
+from diffinity.guidance.unmasking import METHODS, ORDERS, Choice, Commit, Method, Opening, Order, commit
+from diffinity.processes.base import Draws, Ending
+from diffinity.processes.tokens import Network, TokenPrediction, TokenState, Windows
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a step may do: the block that is open, how many positions it commits, what the network sees."""
+
+    block: slice
+    count: int
+    rate: float  # for ancestral order: the share of masked positions that are unmasked
+    t: float
+
+
+@dataclass(frozen=True)
+class MaskedProcess:
+    """One way to unmask: the network, the automata (one a row), the order and the method.
+
+    `steps` are shared out between the blocks, and a block has no more steps than positions. With `canvas` "block"
+    the network sees the text only up to the end of the block, as models do that write block after block.
+    """
+
+    network: Network
+    automata: Sequence[TokenAutomaton]
+    length: int
+    steps: int
+    method: Method | Commit = "joint"
+    order: Order = "confidence"
+    block_length: int | None = None
+    temperature: float = 1.0
+    canvas: str = "full"
+    weighted: bool = False
+    _windows: Windows = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, value, known in (("method", self.method, METHODS), ("order", self.order, ORDERS)):
+            if not callable(value) and value not in known:
+                raise InvalidArgument(f"{name} must be one of {', '.join(known)}, but is {value!r}")
+        if self.weighted and (self.method != "joint" or self.temperature == 0):
+            raise InvalidArgument("particles of a masked process are proposed by 'joint' at a temperature above 0")
+        object.__setattr__(self, "_windows", Windows(self.length))
+
+    @cached_property
+    def plan(self) -> list[Planned]:
+        """Every step."""
+        ancestral = self.order == "ancestral"
+        planned = list(schedule(self.length, self.block_length or self.length, self.steps, ancestral))
+        return [
+            Planned(block, count, rate, 1.0 - i / len(planned)) for i, (block, count, rate) in enumerate(planned)
+        ]
+
+    @property
+    def num_inference_steps(self) -> int:
+        return len(self.plan)
+
+    def begin(self, draws: Draws, length: int) -> TokenState:
+        """All positions masked."""
+        n = len(draws)
+        return TokenState(torch.full((n, length), OPEN), 0, torch.zeros(n, dtype=torch.float64))
+
+    def predict(self, state: TokenState) -> TokenPrediction:
+        """The network for the rows that are not finished, and their strings."""
+        planned = self.plan[state.step]
+        running = [i for i in range(len(state.tokens)) if not self._is_finished(state.tokens[i], i)]
+        first, stop = self._seen(planned)
+        batch, length = state.tokens.shape
+        if not running:
+            empty, none = torch.empty(0, stop - first, 1), torch.zeros(batch, dtype=torch.float64)
+            return TokenPrediction(torch.empty(0, dtype=torch.long), empty, first, batch, length, (), none)
+        shown = state.tokens[running, :stop]
+        mask_id = self.network.model.mask_id
+        logits = self.network(shown.masked_fill(shown == OPEN, mask_id), planned.t)[:, first:]
+        prediction = TokenPrediction(torch.tensor(running), logits, first, batch, length)
+        if self.method == "none":
+            return prediction
+        strings = tuple(self._string(logits[j], state.tokens[i], i, first, stop) for j, i in enumerate(running))
+        if self.method not in ("joint", "marginals"):  # the others do not ask for log P(L)
+            return replace(prediction, strings=strings)
+        accepted = torch.zeros(batch, dtype=torch.float64)
+        accepted[running] = torch.tensor(over_batch(lambda j: strings[j].log_prob, len(strings))).double()
+        return replace(prediction, strings=strings, log_acceptance=accepted)
+
+    def step(self, state: TokenState, prediction: TokenPrediction, draws: Draws) -> TokenState:
+        """The state with a few more tokens."""
+        planned, running = self.plan[state.step], prediction.running.tolist()
+        first = prediction.first
+        numbers = draws.uniform(4 * (self.length - first) + 1).numpy()
+
+        def work(j: int) -> Choice:
+            row = state.tokens[running[j], first : first + prediction.own_logits.shape[1]]
+            opening = self._opening(planned, prediction, j, row, numbers[running[j]])
+            return commit(self.method, self.order, opening)
+
+        choices = over_batch(work, len(running))
+        tokens, log_prob = state.tokens.clone(), state.log_prob.clone()
+        log_ratio = torch.zeros(len(tokens), dtype=torch.float64) if self.weighted else None
+        for j, (i, choice) in enumerate(zip(running, choices, strict=True)):
+            at = first + torch.from_numpy(np.flatnonzero(tokens[i, first:].numpy() == OPEN)[choice.chosen])
+            tokens[i, at] = torch.from_numpy(choice.ids)
+            log_prob[i] += choice.log_prob
+            if log_ratio is not None:
+                log_ratio[i] = _log_ratio(prediction, j, choice)
+        done = state.step + 1 if running else len(self.plan)
+        return TokenState(tokens, done, log_prob, prediction, log_ratio)
+
+    def finish(self, state: TokenState) -> Ending:
+        """The tokens where nothing is masked any more; else the distributions of one more call around them."""
+        tokens = state.tokens.clone()
+        finished = [self._is_finished(row, i) for i, row in enumerate(tokens)]
+        if all(finished):
+            for i, automaton in enumerate(self.automata):
+                if automaton.framing == "eos" and automaton.eos_id is not None:
+                    tokens[i, tokens[i] == OPEN] = automaton.eos_id
+            return Ending(tokens=tokens, log_prob=state.log_prob)
+        model = self.network.model
+        logits = self.network(tokens.masked_fill(tokens == OPEN, model.mask_id), self.plan[-1].t).float()
+        known = (tokens != OPEN).to(logits.device)
+        pinned = torch.full_like(logits, -1e9)
+        pinned.scatter_(2, tokens.clamp(min=0).to(logits.device)[:, :, None], 0.0)
+        return Ending(torch.where(known[:, :, None], pinned, logits))
+
+    def _seen(self, planned: Planned) -> tuple[int, int]:
+        """The positions that a step looks at: from the block on, or the block alone."""
+        return planned.block.start, self.length if self.canvas == "full" else planned.block.stop
+
+    def _string(self, logits: Tensor, tokens: Tensor, row: int, first: int, stop: int) -> PartialString:
+        automaton = self._windows.at(self.automata[row], tokens[:first].tolist(), stop)
+        window = tokens[first:stop]
+        return PartialString.of(self._cooled(logits[(window == OPEN).to(logits.device)]), window, automaton)
+
+    def _cooled(self, logits: Tensor) -> Tensor:
+        return logits if self.temperature in (0, 1) else logits / self.temperature
+
+    def _opening(
+        self, planned: Planned, prediction: TokenPrediction, j: int, window: Tensor, numbers: NDArray[np.float64]
+    ) -> Opening:
+        is_open = window == OPEN
+        string = None if prediction.strings is None else prediction.strings[j]
+        if string is None:
+            logits = self._cooled(prediction.own_logits[j][is_open.to(prediction.own_logits.device)])
+        else:
+            logits = string.logits
+        at = np.flatnonzero(is_open.numpy())
+        may = at < planned.block.stop - planned.block.start
+        length = len(window)
+        draws = numbers[: 4 * length + 1]
+        return Opening(logits, string, at, may, planned.count, planned.rate, draws, greedy=self.temperature == 0)
+
+    def _is_finished(self, tokens: Tensor, row: int) -> bool:
+        """Whether a row's text can't change any more: nothing is masked, or nothing before the first end token."""
+        automaton = self.automata[row]
+        if automaton.framing == "eos" and automaton.eos_id is not None:
+            ends = (tokens == automaton.eos_id).nonzero()
+            if len(ends):
+                tokens = tokens[: int(ends[0])]
+        return not bool((tokens == OPEN).any())
+
+
+def schedule(
+    length: int, block_length: int, steps: int, ancestral: bool = False
+) -> list[tuple[slice, int, float]]:
+    """At each step the positions that are open, how many it commits, and at which rate an ancestral step unmasks.
+
+    Blocks share the steps evenly, and the steps of a block its positions; what is left over goes to the first.
+
+    >>> [(block.start, block.stop, count) for block, count, _ in schedule(length=5, block_length=3, steps=4)]
+    [(0, 3, 2), (0, 3, 1), (3, 5, 1), (3, 5, 1)]
+    """
+    starts = range(0, length, block_length)
+    planned = []
+    for start, share in zip(starts, _shares(steps, len(starts)), strict=True):
+        block = slice(start, min(start + block_length, length))
+        size = block.stop - block.start
+        own = max(share, 1) if ancestral else min(max(share, 1), size)
+        planned += [(block, count, 1.0 / (own - i)) for i, count in enumerate(_shares(size, own))]
+    return planned
+
+
+def _shares(total: int, parts: int) -> list[int]:
+    return [total // parts + (i < total % parts) for i in range(parts)]
+
+
+def _log_ratio(prediction: TokenPrediction, j: int, choice: Choice) -> float:
+    """log P(L) − log P(L given the tokens): how much more often a guided step takes them than the model's own."""
+    assert prediction.strings is not None
+    string = prediction.strings[j]
+    if string.log_prob == -np.inf:
+        return 0.0
+    return string.log_prob - string.log_prob_given(choice.chosen, choice.ids)

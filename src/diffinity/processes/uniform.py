@@ -1,0 +1,201 @@
+"""Uniform noise on tokens: every position holds a token all the time, and steps replace some by better ones.
+
+The process of Duo and UDLM. At time t a token is still itself with probability α = 1 − t, and else one drawn
+uniformly from all V. A step draws clean tokens x₀ from the network's distributions, jointly given L where there
+is a constraint, and then x_s from q(x_s | x_t, x₀); the last step ends in x₀ itself, which is in L.
+
+For particles the model's own kernel is p(x_s | x_t) = Σ p(x₀)·q(x_s | x_t, x₀) over all x₀, the guided one the
+same sum over those in L. Their ratio is P(L) / P(L | x_s), where the latter has each position's distribution
+multiplied by q(x_s | x_t, ·): one more forward pass of the programme.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from diffinity.acceptance.cpu import over_batch
+from diffinity.acceptance.partial import OPEN, PartialString
+from diffinity.acceptance.partial_kernels import draw_index
+from diffinity.alignment import TokenAutomaton
+from diffinity.errors import InvalidArgument
+from diffinity.processes.base import Draws, Ending
+from diffinity.processes.tokens import Network, TokenPrediction, TokenState
+
+METHODS = ("joint", "marginals", "none")
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class UniformProcess:
+    """One way to denoise tokens: the network, the automata (one a row) and the method.
+
+    `joint` draws x₀ jointly given L; `marginals` each position by itself given L; `none` from the model. At
+    temperature 0 x₀ is the most probable string.
+    """
+
+    network: Network
+    automata: Sequence[TokenAutomaton]
+    length: int
+    num_inference_steps: int
+    method: str = "joint"
+    temperature: float = 1.0
+    weighted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise InvalidArgument(
+                f"guidance of a model with uniform noise must be auto or one of {', '.join(METHODS)}, but is "
+                f"{self.method!r}"
+            )
+        if self.weighted and (self.method != "joint" or self.temperature != 1):
+            raise InvalidArgument("particles of a uniform process are proposed by 'joint' at temperature 1")
+
+    def begin(self, draws: Draws, length: int) -> TokenState:
+        """Tokens drawn uniformly."""
+        tokens = (draws.uniform(length) * self.network.model.vocab_size).long()
+        return TokenState(tokens, 0, torch.zeros(len(draws), dtype=torch.float64))
+
+    def predict(self, state: TokenState) -> TokenPrediction:
+        """The network at the tokens as they stand, and the strings of its distributions."""
+        logits = self.network(state.tokens, self._time(state.step))
+        return self._prediction(state, logits)
+
+    def _prediction(self, state: TokenState, logits: Tensor) -> TokenPrediction:
+        batch, length = state.tokens.shape
+        running = torch.arange(batch)
+        if self.method == "none":
+            return TokenPrediction(running, logits, 0, batch, length)
+        nothing = torch.full((length,), OPEN)
+        strings = tuple(
+            PartialString.of(self._cooled(row), nothing, automaton)
+            for row, automaton in zip(logits, self.automata, strict=True)
+        )
+        accepted = torch.tensor(over_batch(lambda i: strings[i].log_prob, batch)).double()
+        return TokenPrediction(running, logits, 0, batch, length, strings, accepted)
+
+    def step(self, state: TokenState, prediction: TokenPrediction, draws: Draws) -> TokenState:
+        """The tokens of the next, less noisy time."""
+        t, s = self._time(state.step), self._time(state.step + 1)
+        length, vocab = state.tokens.shape[1], self.network.model.vocab_size
+        numbers = draws.uniform(5 * length + 1).numpy()
+
+        def work(i: int) -> tuple[Ints, float, float]:
+            own, noise = numbers[i, : 3 * length + 1], numbers[i, 3 * length + 1 :]
+            clean, log_prob = self._clean(prediction, i, own)
+            now = state.tokens[i].numpy()
+            moved = bridge(now, clean, t, s, vocab, noise[:length], noise[length:])
+            if not self.weighted:
+                return moved, log_prob, 0.0
+            return moved, log_prob, _log_ratio(prediction, i, now, moved, t, s, vocab)
+
+        rows = over_batch(work, len(state.tokens))
+        tokens = torch.from_numpy(np.stack([row[0] for row in rows]))
+        log_prob = torch.tensor([row[1] for row in rows], dtype=torch.float64)
+        log_ratio = torch.tensor([row[2] for row in rows], dtype=torch.float64) if self.weighted else None
+        return TokenState(tokens, state.step + 1, log_prob, prediction, log_ratio)
+
+    def finish(self, state: TokenState) -> Ending:
+        """The tokens after the last step; before it, the distributions at the tokens as they stand."""
+        if state.step == self.num_inference_steps:
+            return Ending(tokens=state.tokens, log_prob=state.log_prob)
+        return Ending(self.network(state.tokens, self._time(state.step)).float())
+
+    def _time(self, step: int) -> float:
+        return 1.0 - step / self.num_inference_steps
+
+    def _cooled(self, logits: Tensor) -> Tensor:
+        return logits if self.temperature in (0, 1) else logits / self.temperature
+
+    def _clean(self, prediction: TokenPrediction, i: int, numbers: Floats) -> tuple[Ints, float]:
+        """Clean tokens (L,), and their log probability under the network's distributions."""
+        length = prediction.length
+        if prediction.strings is None:
+            logits = self._cooled(prediction.own_logits[i])
+            ids = self._each(logits.float().softmax(dim=-1).double().cpu().numpy(), numbers[2 * length + 1 :])
+        else:
+            string, logits = prediction.strings[i], prediction.strings[i].logits
+            everywhere = np.arange(length)
+            if self.temperature == 0:
+                ids = string.best()
+            elif self.method == "joint":
+                ids = string.draw(everywhere, numbers)
+            else:
+                ids = self._each(string.marginals().astype(np.float64), numbers[2 * length + 1 :])
+                if not string.can_complete(everywhere, ids):
+                    ids = string.draw(everywhere, numbers)
+        rows = logits.double()
+        taken = rows.gather(1, torch.from_numpy(ids).to(rows.device)[:, None])[:, 0]
+        return ids, float((taken - rows.logsumexp(dim=-1)).sum())
+
+    def _each(self, probs: Floats, draws: Floats) -> Ints:
+        if self.temperature == 0:
+            return probs.argmax(axis=1).astype(np.int64)
+        return np.array([draw_index(row, draw) for row, draw in zip(probs, draws, strict=True)], np.int64)
+
+
+def log_bridge(to: Ints, now: Ints, clean: Ints, t: float, s: float, vocab: int) -> Floats:
+    """log q(x_s = to | x_t = now, x₀ = clean), elementwise, for α = 1 − t.
+
+    With α_{t|s} = α_t / α_s it is q(x_t | x_s)·q(x_s | x₀) / q(x_t | x₀).
+
+    >>> one, two = np.array([1]), np.array([2])
+    >>> total = sum(np.exp(log_bridge(np.array([i]), one, two, 0.6, 0.3, vocab=4)) for i in range(4))
+    >>> float(np.round(total[0], 12))
+    1.0
+    """
+    alpha_t, alpha_s = 1.0 - t, 1.0 - s
+    between = alpha_t / alpha_s
+    stays = between * (to == now) + (1 - between) / vocab
+    comes = alpha_s * (to == clean) + (1 - alpha_s) / vocab
+    was = alpha_t * (now == clean) + (1 - alpha_t) / vocab
+    with np.errstate(divide="ignore"):
+        log_ratio: Floats = np.log(stays) + np.log(comes) - np.log(was)
+    return log_ratio
+
+
+def bridge(now: Ints, clean: Ints, t: float, s: float, vocab: int, draws: Floats, others: Floats) -> Ints:
+    """A draw from q(x_s | x_t = now, x₀ = clean) at every position; `draws` and `others` are from [0, 1)."""
+    if s == 0:
+        return clean.copy()
+    is_now = np.exp(log_bridge(now, now, clean, t, s, vocab))
+    is_clean = np.where(now == clean, 0.0, np.exp(log_bridge(clean, now, clean, t, s, vocab)))
+    anything = (others * vocab).astype(np.int64)  # of the V − 1 or V − 2 others, all alike
+    moved = np.where(draws < is_now, now, np.where(draws < is_now + is_clean, clean, anything))
+    # An "other" token that is one of the two is drawn again among the rest, by where it fell inside its share.
+    again = (draws >= is_now + is_clean) & ((moved == now) | (moved == clean))
+    for k in np.flatnonzero(again):
+        rest = np.setdiff1d(np.arange(vocab), [now[k], clean[k]])
+        if len(rest):
+            moved[k] = rest[min(int(math.modf(others[k] * vocab)[0] * len(rest)), len(rest) - 1)]
+    return moved.astype(np.int64)
+
+
+def _log_ratio(
+    prediction: TokenPrediction, i: int, now: Ints, moved: Ints, t: float, s: float, vocab: int
+) -> float:
+    """log P(L) − log P(L | x_s), (0 where P(L) = 0)."""
+    assert prediction.strings is not None
+    string = prediction.strings[i]
+    if string.log_prob == -np.inf:
+        return 0.0
+    if s == 0:  # the last step ends in clean tokens, which are in L
+        return string.log_prob
+    logits = string.logits.double().cpu().clone()
+    rows = torch.arange(len(now))
+    other = np.full_like(now, -1)  # a clean token that is neither
+    base = log_bridge(moved, now, other, t, s, vocab)
+    for clean in (now, moved):
+        at = torch.from_numpy(clean)
+        logits[rows, at] = string.logits[rows, at].double().cpu() + torch.from_numpy(
+            log_bridge(moved, now, clean, t, s, vocab) - base
+        )
+    after = PartialString.of(logits, torch.full((len(now),), OPEN), string.automaton)
+    return string.log_prob - after.log_prob
