@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from tests.attacks import test_patterns, test_schemas
+from tests.attacks import families, test_patterns, test_schemas
 
 from diffinity.constraints import JsonSchema, Regex
 from diffinity.constraints.warm import kernels_ready
@@ -25,10 +25,18 @@ def attacks() -> Iterator[tuple[str, Callable[[], object]]]:
     for name, (pattern, *_) in (*test_patterns.TOO_LARGE.items(), *test_patterns.COMPILES.items()):
         yield name, partial(_compile_pattern, pattern)
     yield from test_patterns.OTHERS.items()
+    for name, family in families.FAMILIES.items():
+        for size in (400, 3000):
+            if name != "models":
+                yield f"{name}, {size:,}", partial(_compile_family, family, size)
     for name, (make, _) in test_schemas.CASES.items():
         made = make()
         schema, options = made if isinstance(made, tuple) else (made, {})
         yield name, partial(_compile_schema, schema, options)
+
+
+def _compile_family(family: families.Attack, size: int) -> object:
+    return family(size).dfa()
 
 
 def _compile_pattern(pattern: str) -> object:

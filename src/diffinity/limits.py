@@ -40,7 +40,7 @@ class Limits:
     """Characters of a regular expression or grammar."""
 
     nesting_depth: int = 200
-    """Levels of parentheses in a regular expression or grammar."""
+    """Levels of parentheses in a regular expression or grammar, and of constraints inside constraints."""
 
     nfa_states: int = 1_000_000
     """States of a nondeterministic machine, after counted repetitions are written out."""
@@ -72,7 +72,7 @@ class Meter:
     """What a compilation and its parts have spent so far."""
 
     steps: int = 0
-    charged: set[Hashable] = field(default_factory=set)  # results from caches that are paid for
+    charged: dict[Hashable, object] = field(default_factory=dict)  # results from caches that are paid for
     start: float = field(default_factory=time.thread_time)
 
 
@@ -111,7 +111,7 @@ class Budget:
     @contextmanager
     def apart(self) -> Iterator[None]:
         """Count the work inside as if nothing had been paid for before, and forget what it paid for."""
-        paid, self.meter.charged = self.meter.charged, set()
+        paid, self.meter.charged = self.meter.charged, {}
         try:
             yield
         finally:
@@ -140,15 +140,6 @@ def current_limits() -> Limits:
     True
     """
     return _limits.get()
-
-
-def running_budget() -> Budget | None:
-    """The budget of the compilation that runs here, if one does.
-
-    >>> running_budget() is None
-    True
-    """
-    return _budget.get()
 
 
 @contextmanager
@@ -220,7 +211,7 @@ def charged_cache(maxsize: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 result, cost = made(budget.limits, *args, **kwargs)  # type: ignore[arg-type]
                 key = (function, args, tuple(kwargs.items()))
                 if key not in budget.meter.charged:
-                    budget.meter.charged.add(key)
+                    budget.meter.charged[key] = None
                     budget.spend(cost, f"a part ({function.__name__})")
                 return result
 

@@ -13,7 +13,7 @@ from diffinity.constraints.nfa import NfaBuilder
 from diffinity.constraints.regex import compile_regex
 from diffinity.constraints.regex_syntax import check_syntax, embeddable, has_anchors, parse
 from diffinity.errors import InvalidArgument, UnsupportedConstraint
-from diffinity.limits import Limits, compiling, running_budget
+from diffinity.limits import Limits, compiling
 
 
 @dataclass(frozen=True)
@@ -29,23 +29,46 @@ class Constraint(ABC):
     def _build(self) -> ByteDFA:
         """Compile, inside a running `compiling()`; called once per value."""
 
+    def _inner(self) -> tuple[Constraint, ...]:
+        """The constraints that this one is made of."""
+        return ()
+
+    def _check_depth(self) -> None:
+        """Refuse what is nested so deep that `repr`, `hash` or `==`, which recurse, could not end."""
+        depth = 1 + max((part.__dict__.get("_depth", 1) for part in self._inner()), default=0)
+        with compiling() as budget:
+            budget.check("nesting_depth", depth, "this constraint")
+        self.__dict__["_depth"] = depth
+
     def dfa(self, limits: Limits | None = None) -> ByteDFA:
         """The minimal automaton of this constraint, compiled on the first call and then kept.
 
         >>> Text("ab").dfa().n_states
         3
         """
-        known: tuple[ByteDFA, int] | None = self.__dict__.get("_compiled")
-        if known is not None:
-            if (running := running_budget()) is not None:  # part of another: charged as if it were compiled there
-                running.spend(known[1], "this constraint")
-            return known[0]
-        with compiling(limits) as budget, budget.apart():
-            before = budget.meter.steps
-            machine = self._build()
-            # Not a field: a cache has no part in equality and may be filled on a frozen value.
-            self.__dict__["_compiled"] = machine, budget.meter.steps - before
-        return machine
+        with compiling(limits) as budget:
+            todo: list[Constraint] = [self]
+            while todo:  # the innermost first, without recursion
+                part = todo[-1]
+                inner = [] if "_compiled" in part.__dict__ else part._inner()
+                missing = [x for x in inner if "_compiled" not in x.__dict__]
+                if missing:
+                    todo.extend(missing)
+                    continue
+                todo.pop()
+                if "_compiled" not in part.__dict__:
+                    with budget.apart():
+                        before = budget.meter.steps
+                        machine = part._build()
+                        # Not a field: a cache has no part in equality and may be filled on a frozen value.
+                        part.__dict__["_compiled"] = machine, budget.meter.steps - before
+                        budget.meter.steps = before
+            compiled: tuple[ByteDFA, int] = self.__dict__["_compiled"]
+            # Charged once to each compilation, as if it had been compiled there.
+            if (key := ("constraint", id(self))) not in budget.meter.charged:
+                budget.meter.charged[key] = self  # kept alive, so that the id stays its own
+                budget.spend(compiled[1], "this constraint")
+            return compiled[0]
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
@@ -201,6 +224,10 @@ class Choice(Constraint):
             else:
                 lift(option)
         object.__setattr__(self, "options", chosen)
+        self._check_depth()
+
+    def _inner(self) -> tuple[Constraint, ...]:
+        return tuple(x for x in self.options if isinstance(x, Constraint))
 
     def __repr__(self) -> str:
         shown = ", ".join(map(repr, self.options[:8])) + (", …" if len(self.options) > 8 else "")
@@ -227,6 +254,10 @@ class Concat(Constraint):
 
     def __init__(self, *parts: Constraint | str) -> None:
         object.__setattr__(self, "parts", tuple(map(lift, parts)))
+        self._check_depth()
+
+    def _inner(self) -> tuple[Constraint, ...]:
+        return self.parts
 
     def __repr__(self) -> str:
         return f"Concat({', '.join(map(repr, self.parts))})"
@@ -249,6 +280,12 @@ class And(Constraint):
 
     parts: tuple[Constraint, ...]
 
+    def __post_init__(self) -> None:
+        self._check_depth()
+
+    def _inner(self) -> tuple[Constraint, ...]:
+        return self.parts
+
     def __repr__(self) -> str:
         return "(" + " & ".join(map(repr, self.parts)) + ")"
 
@@ -267,6 +304,12 @@ class Or(Constraint):
     """
 
     parts: tuple[Constraint, ...]
+
+    def __post_init__(self) -> None:
+        self._check_depth()
+
+    def _inner(self) -> tuple[Constraint, ...]:
+        return self.parts
 
     def __repr__(self) -> str:
         return "(" + " | ".join(map(repr, self.parts)) + ")"
@@ -287,6 +330,12 @@ class Not(Constraint):
     """
 
     part: Constraint
+
+    def __post_init__(self) -> None:
+        self._check_depth()
+
+    def _inner(self) -> tuple[Constraint, ...]:
+        return (self.part,)
 
     def __repr__(self) -> str:
         return f"~{self.part!r}"
@@ -310,6 +359,10 @@ class Repeat(Constraint):
     def __post_init__(self) -> None:
         if self.min < 0 or (self.max is not None and self.max < self.min):
             raise InvalidArgument(f"Repeat needs 0 <= min <= max, not {self.min} and {self.max}")
+        self._check_depth()
+
+    def _inner(self) -> tuple[Constraint, ...]:
+        return (self.part,)
 
     def __repr__(self) -> str:
         return f"Repeat({self.part!r}, {self.min}, {self.max})"

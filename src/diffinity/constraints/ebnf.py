@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
 from diffinity.errors import ConstraintSyntaxError
-from diffinity.limits import compiling
+from diffinity.limits import PYTHON_STEPS, compiling
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ _TOKEN = re.compile(
     |(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
     |(?P<regex>/(?:\\.|[^/\\\n])+/)
     |(?P<set>\[\^?\]?(?:\\.|[^\]\\\n])+\])
-    |(?P<count>\{[ ]*[0-9]*[ ]*(?:,[ ]*[0-9]*[ ]*)?\})
+    |(?P<count>\{[ ]*(?:[0-9]+[ ]*)?(?:,[ ]*(?:[0-9]+[ ]*)?)?\})
     |(?P<is>::=|:=|=)
     |(?P<mark>[|()?*+;,])""",
     re.VERBOSE | re.DOTALL,
@@ -87,7 +87,7 @@ def read_rules(source: str) -> dict[str, Expression]:
     """
     with compiling() as budget:
         budget.check("pattern_length", len(source), "this grammar")
-        budget.check("nesting_depth", _depth(source), "this grammar")
+        budget.spend(PYTHON_STEPS * len(source), "reading this grammar")
     return _Reader(source).rules()
 
 
@@ -98,12 +98,16 @@ def complain(source: str, at: int, what: str) -> NoReturn:
     raise ConstraintSyntaxError(f"line {line}, column {column}: {what}", source, at)
 
 
-def _depth(source: str) -> int:
-    depth = deepest = 0
-    for match in _TOKEN.finditer(source):
-        depth += {"(": 1, ")": -1}.get(match.group(), 0)
-        deepest = max(deepest, depth)
-    return deepest
+class _Level:
+    """What has been read since an open parenthesis."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.alternatives: list[list[Expression]] = [[]]
+
+    def expression(self) -> Expression:
+        series = [items[0] if len(items) == 1 else Series(tuple(items)) for items in self.alternatives]
+        return series[0] if len(series) == 1 else Options(tuple(series))
 
 
 class _Reader:
@@ -113,11 +117,14 @@ class _Reader:
         self.place = 0
 
     def _split(self, source: str) -> list[_Token]:
-        tokens, at = [], 0
+        tokens: list[_Token] = []
+        at = 0
         while at < len(source):
             match = _TOKEN.match(source, at)
             if match is None:
                 complain(source, at, f"{source[at]!r} does not begin anything of this notation")
+            if match.group() == "(" and source.startswith("(*", at):
+                complain(source, at, "this comment is never closed")
             kind = match.lastgroup or ""
             if kind != "blank":
                 tokens.append(_Token(kind, match.group(), at))
@@ -141,7 +148,7 @@ class _Reader:
             self.take("is", "'=' or '::='")
             if name.text in rules:
                 complain(self.source, name.at, f"rule {name.text!r} is defined twice")
-            rules[name.text] = self.options()
+            rules[name.text] = self.expression()
             if self.peek().text == ";":
                 self.place += 1
             elif not self.at_next_rule():
@@ -153,25 +160,33 @@ class _Reader:
     def at_next_rule(self) -> bool:
         return self.peek().kind == "end" or (self.peek().kind == "name" and self.peek(1).kind == "is")
 
-    def options(self) -> Expression:
-        items = [self.series()]
-        while self.peek().text == "|":
-            self.place += 1
-            items.append(self.series())
-        return items[0] if len(items) == 1 else Options(tuple(items))
-
-    def series(self) -> Expression:
-        items: list[Expression] = []
+    def expression(self) -> Expression:
+        """One right-hand side; open parentheses are kept on a stack, not in recursion."""
+        levels = [_Level(-1)]
         while True:
             if self.peek().kind == "mark" and self.peek().text == ",":
                 self.place += 1  # ISO's comma between items; juxtaposition means the same
             token = self.peek()
-            if token.kind in ("end", "is") or token.text in ("|", ")", ";") or self.at_next_rule():
-                return items[0] if len(items) == 1 else Series(tuple(items))
-            items.append(self.repeated())
+            if token.text == "|" and token.kind == "mark":
+                self.place += 1
+                levels[-1].alternatives.append([])
+            elif token.text == "(" and token.kind == "mark":
+                self.place += 1
+                levels.append(_Level(token.at))
+                with compiling() as budget:
+                    budget.check("nesting_depth", len(levels) - 1, "this grammar")
+            elif token.kind in ("end", "is") or token.text in (")", ";") or self.at_next_rule():
+                done = levels.pop()
+                if not levels:
+                    return done.expression()
+                if token.text != ")":
+                    complain(self.source, done.at, "this parenthesis is never closed")
+                self.place += 1
+                levels[-1].alternatives[-1].append(self.repeated(done.expression()))
+            else:
+                levels[-1].alternatives[-1].append(self.repeated(self.atom()))
 
-    def repeated(self) -> Expression:
-        item = self.atom()
+    def repeated(self, item: Expression) -> Expression:
         while self.peek().kind == "count" or self.peek().text in ("?", "*", "+"):
             token = self.peek()
             self.place += 1
@@ -200,12 +215,6 @@ class _Reader:
             return Pattern(token.text[1:-1].replace("\\/", "/"), token.at + 1)
         if token.kind == "set":
             return Pattern(token.text, token.at)
-        if token.text == "(":
-            inner = self.options()
-            if self.peek().text != ")":
-                complain(self.source, token.at, "this parenthesis is never closed")
-            self.place += 1
-            return inner
         complain(self.source, token.at, f"unexpected {token.text!r}")
 
     def unescaped(self, token: _Token) -> bytes:

@@ -14,6 +14,7 @@ The notation, an EBNF:
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from diffinity.constraints.base import Constraint
@@ -95,60 +96,86 @@ class _Compiler:
         self.patterns: dict[str, ByteDFA] = {}
 
     def language(self, start: str) -> ByteDFA:
+        """The language of a rule, from those that it uses up."""
         order, back = self._depth_first(start)
-        reach = {name: self._reachable(name) for name in order}
+        groups = self._groups(order)
+        uses = Counter(other for name in order for other in self.uses[name])
         for name in order:  # what a rule uses comes before it
+            group = groups[name]
+            recursive = len(group) > 1 or name in self.uses[name]
             if name in self.whole:
                 continue
-            group = [other for other in order if other == name or (other in reach[name] and name in reach[other])]
-            if name not in reach[name]:
+            if not recursive:
+                if name != start and uses[name] == 1 and not self._repeats(name):
+                    continue  # a rule that is used once is written where it is used
                 self.whole[name] = self._rule(name, {})
+                for other in self.uses[name]:
+                    uses[other] -= 1
+                    if not uses[other]:
+                        self.whole.pop(other, None)
             elif all(self._only_last(self.rules[other], {*group}) for other in group):
                 self._loop(group)
             else:
                 self._unroll(group, back)
         return self.whole[start]
 
+    def _repeats(self, name: str) -> bool:
+        return any(isinstance(part, Times) for part in _walk(self.rules[name]))
+
     def _depth_first(self, start: str) -> tuple[list[str], set[tuple[str, str]]]:
         """The rules in the order in which they are finished, and the uses that lead back to an open rule."""
         order: list[str] = []
         back: set[tuple[str, str]] = set()
-        open_rules, done = [start], set[str]()
+        path, is_open, seen = [start], {start}, {start}
         todo = [iter(self.uses[start])]
         while todo:
             name = next(todo[-1], None)
             if name is None:
                 todo.pop()
-                order.append(finished := open_rules.pop())
-                done.add(finished)
-            elif name in open_rules:
-                back.add((open_rules[-1], name))
-            elif name not in done:
-                open_rules.append(name)
+                order.append(finished := path.pop())
+                is_open.discard(finished)
+            elif name in is_open:
+                back.add((path[-1], name))
+            elif name not in seen:
+                seen.add(name)
+                is_open.add(name)
+                path.append(name)
                 todo.append(iter(self.uses[name]))
         return order, back
 
-    def _reachable(self, name: str) -> set[str]:
-        found, todo = set[str](), list(self.uses[name])
-        while todo:
-            if (other := todo.pop()) not in found:
-                found.add(other)
-                todo.extend(self.uses[other])
-        return found
+    def _groups(self, order: list[str]) -> dict[str, list[str]]:
+        """The rules that use each other, directly or not, for each rule (Kosaraju); in the order given."""
+        used_by: dict[str, list[str]] = {name: [] for name in order}
+        for name in order:
+            for other in self.uses[name]:
+                used_by[other].append(name)
+        leader: dict[str, str] = {}
+        for name in reversed(order):
+            todo = [name] if name not in leader else []
+            while todo:
+                if (other := todo.pop()) not in leader:
+                    leader[other] = name
+                    todo.extend(x for x in used_by[other] if x not in leader)
+        members: dict[str, list[str]] = {}
+        for name in order:
+            members.setdefault(leader[name], []).append(name)
+        return {name: members[leader[name]] for name in order}
 
-    def _only_last(self, expression: Expression, group: set[str], last: bool = True) -> bool:
+    def _only_last(self, expression: Expression, group: set[str]) -> bool:
         """Whether the group's rules are used only as the last thing of an alternative."""
-        match expression:
-            case Rule(name, _):
-                return last or name not in group
-            case Options(items):
-                return all(self._only_last(item, group, last) for item in items)
-            case Series(items):
-                return all(
-                    self._only_last(item, group, last and i == len(items) - 1) for i, item in enumerate(items)
-                )
-            case Times(item, _, _):
-                return self._only_last(item, group, False)
+        todo = [(expression, True)]
+        while todo:
+            part, last = todo.pop()
+            match part:
+                case Rule(name, _):
+                    if not last and name in group:
+                        return False
+                case Options(items):
+                    todo.extend((item, last) for item in items)
+                case Series(items):
+                    todo.extend((item, last and i == len(items) - 1) for i, item in enumerate(items))
+                case Times(item, _, _):
+                    todo.append((item, False))
         return True
 
     def _loop(self, group: list[str]) -> None:
@@ -169,8 +196,8 @@ class _Compiler:
             for name in group:
                 known = {
                     other: below[other] if (name, other) in back else now[other]
-                    for other in group
-                    if other in now or (name, other) in back
+                    for other in self.uses[name]
+                    if other in below and (other in now or (name, other) in back)
                 }
                 now[name] = self._rule(name, known)
             if now == below:
@@ -194,30 +221,52 @@ class _Compiler:
         jumps: dict[str, int],
     ) -> None:
         """Make the texts of `expression` lead from `entry` to `end`."""
-        match expression:
-            case Terminal(data):
-                nfa.literal(data, entry, end)
-            case Pattern():
-                nfa.embed(self._pattern(expression), entry, end)
-            case Rule(name, _) if name in jumps:
-                nfa.epsilon(entry, jumps[name])
-            case Rule(name, _):
-                nfa.embed(known[name] if name in known else self.whole[name], entry, end)
-            case Options(items):
-                for item in items:
-                    self._add(nfa, item, entry, end, known, jumps)
-            case Series(items):
-                for i, item in enumerate(items):
-                    after = end if i == len(items) - 1 else nfa.state()
-                    self._add(nfa, item, entry, after, known, jumps)
-                    entry = after
-                if not items:
-                    nfa.epsilon(entry, end)
-            case Times(item, low, high):
+        repeated: dict[int, ByteDFA] = {}  # the languages of repetitions, the innermost first
+        for part in reversed(_walk(expression)):
+            if isinstance(part, Times) and id(part) not in repeated:
                 inner = NfaBuilder()
                 start, stop = inner.state(), inner.state()
-                self._add(inner, item, start, stop, known, {})
-                nfa.embed(inner.build(start, [stop]).repeat(low, high), entry, end)
+                self._lay_out(inner, part.item, start, stop, known, {}, repeated)
+                repeated[id(part)] = inner.build(start, [stop]).repeat(part.low, part.high)
+        self._lay_out(nfa, expression, entry, end, known, jumps, repeated)
+
+    def _lay_out(
+        self,
+        nfa: NfaBuilder,
+        expression: Expression,
+        entry: int,
+        end: int,
+        known: dict[str, ByteDFA],
+        jumps: dict[str, int],
+        repeated: dict[int, ByteDFA],
+    ) -> None:
+        todo = [(expression, entry, end)]
+        while todo:
+            part, entry, end = todo.pop()
+            match part:
+                case Terminal(data):
+                    nfa.literal(data, entry, end)
+                case Pattern():
+                    nfa.embed(self._pattern(part), entry, end)
+                case Rule(name, _) if name in jumps:
+                    nfa.epsilon(entry, jumps[name])
+                case Rule(name, _) if name in known or name in self.whole:
+                    nfa.embed(known[name] if name in known else self.whole[name], entry, end)
+                case Rule(name, _):
+                    inner = nfa.state()
+                    nfa.epsilon(entry, inner)
+                    todo.append((self.rules[name], inner, end))
+                case Options(items):
+                    todo.extend((item, entry, end) for item in items)
+                case Series(items):
+                    for i, item in enumerate(items):
+                        after = end if i == len(items) - 1 else nfa.state()
+                        todo.append((item, entry, after))
+                        entry = after
+                    if not items:
+                        nfa.epsilon(entry, end)
+                case Times():
+                    nfa.embed(repeated[id(part)], entry, end)
 
     def _pattern(self, pattern: Pattern) -> ByteDFA:
         if pattern.source not in self.patterns:

@@ -85,6 +85,9 @@ class NfaBuilder:
 
     def embed(self, dfa: ByteDFA, entry: int, exit: int) -> None:  # noqa: A002
         """Read any string of `dfa` between two states, by copying its states."""
+        if dfa.only_string is not None:
+            self.literal(dfa.only_string, entry, exit)
+            return
         source, low, high, target = dfa.byte_ranges
         first = self.states(dfa.n_states)
         self._edge_arrays.append(np.stack([source + first, low, high, target + first]).astype(np.int32))

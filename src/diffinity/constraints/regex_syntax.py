@@ -103,11 +103,18 @@ _INSTEAD: Final = {
     ),
 }
 
-_TOKEN = re.compile(
-    r"""\\. | \[\^?\]?(?:\\.|[^\]\\])*\] | \(\?\#[^)]*\) | \(\?P[<=]\w+[>)] | \(\?<?[=!] | \(\?> | \(\?\(
-    | \(\?[aiLmsux-]*[:)] | [()] | (?:[*+?]|\{[0-9]*,?[0-9]*\})[+?]? | .""",
-    re.DOTALL | re.VERBOSE,
-)
+_SET = r"\[\^?\]?(?:\\.|[^\]\\])*\]"
+_COMMENT = r"\(\?\#[^)]*\)"
+_OTHERS = r"""\\. | \(\?P[<=]\w+[>)] | \(\?<?[=!] | \(\?> | \(\?\( | \(\?[aiLmsux-]*[:)] | [()]
+    | (?:[*+?]|\{[0-9]*(?:,[0-9]*)?\})[+?]? | ."""
+# What has no end is not looked for again: each try would run to the end of the pattern.
+_TOKENS: Final = {
+    (sets, comments): re.compile(
+        f"{_SET} | " * sets + f"{_COMMENT} | " * comments + _OTHERS, re.DOTALL | re.VERBOSE
+    )
+    for sets in (True, False)
+    for comments in (True, False)
+}
 
 
 _warnings_lock = threading.Lock()
@@ -180,16 +187,16 @@ def tokens(pattern: str, verbose: bool = False) -> Iterator[tuple[int, str]]:
     >>> list(tokens("a(?:b)"))
     [(0, 'a'), (1, '(?:'), (4, 'b'), (5, ')')]
     """
-    comment_ends = 0
-    for match in _TOKEN.finditer(pattern):
-        at, token = match.start(), match.group()
-        if at < comment_ends:
-            continue
+    at, sets, comments = 0, True, True
+    while match := _TOKENS[sets, comments].match(pattern, at):
+        token = match.group()
+        sets = sets and token != "["
+        comments = comments and not (token == "(" and pattern.startswith("(?#", at))
         if verbose and token == "#":
             end = pattern.find("\n", at)
-            comment_ends = len(pattern) if end < 0 else end
-            token = pattern[at:comment_ends]
+            token = pattern[at : len(pattern) if end < 0 else end]
         yield at, token
+        at += len(token)
 
 
 def embeddable(pattern: str, flags: int = 0) -> str:

@@ -25,7 +25,7 @@ that are not at the start, dialects that are not known. Keywords that no draft k
 | `literals`, `listed` | the logic: conjunctions of schemas and negated schemas multiplied out |
 | `keywords` | the keywords of one plain schema as records |
 | `strings`, `ecma`, `formats`, `numbers` | scalars |
-| `objects`, `names`, `arrays`, `values` | containers |
+| `objects`, `names`, `name_tries`, `arrays`, `values` | containers |
 | `compiler`, `assembly` | places put together, large values by reference |
 | `spelling`, `refusals` | how values are written; what is refused |
 """

@@ -32,6 +32,17 @@ ANY_DEPTHS_OPEN = (4, 3, 2)
 ANY_STATES = 8_000
 
 
+# Places below places that are compiled by recursion; deeper ones are compiled first, from the top again.
+RECURSION = 25
+
+
+class _CompileFirst(Exception):
+    """The place that must be compiled before others can go on."""
+
+    def __init__(self, literals: tuple[Literal, ...], depth: int) -> None:
+        self.place = literals, depth
+
+
 class Compiler:
     """Compiles the places of one document, each set of literals once."""
 
@@ -42,6 +53,7 @@ class Compiler:
         self.expander = Expander(document, options.max_branches)
         self.assembly = Assembly()
         self._known: dict[tuple[tuple[Literal, ...], int], ByteDFA] = {}
+        self._levels = 0
 
     def document_language(self) -> ByteDFA:
         """The values that the whole document admits."""
@@ -52,7 +64,7 @@ class Compiler:
         depth = self.options.max_depth
         if depth is None:
             depth = self._affordable_depth(root, depths[-1]) if self.document.has_recursion else 0
-        found = self.value(root, depth)
+        found = self.from_the_top(root, depth)
         affordable = (each for each in depths if self._size(found, each) <= ANY_STATES)
         self.assembly.bind_any(any_value(self.options, next(affordable, depths[-1])))
         return self.assembly.written_out(found)
@@ -70,9 +82,9 @@ class Compiler:
     def _affordable_depth(self, root: tuple[Literal, ...], any_depth: int) -> int:
         """The greatest depth of recursion that keeps the automaton small, or the least that admits any value."""
         for depth in range(MOST_DEPTH + 1):
-            needed = depth == 0 or self.value(root, depth - 1).is_empty
+            needed = depth == 0 or self.from_the_top(root, depth - 1).is_empty
             try:
-                found = self.value(root, depth)
+                found = self.from_the_top(root, depth)
             except ConstraintTooLarge as refusal:
                 # What is spent is spent, and the language must not depend on the speed of the machine.
                 if needed or refusal.limit in ("compile_steps", "compile_seconds"):
@@ -83,6 +95,19 @@ class Compiler:
                 return depth - 1
         return MOST_DEPTH
 
+    def from_the_top(self, literals: tuple[Literal, ...], depth: int) -> ByteDFA:
+        """The values of a place, however deep the places below it are, on a stack that is always shallow."""
+        todo = [(literals, depth)]
+        found = ByteDFA.empty()
+        while todo:
+            self._levels = 0
+            try:
+                found = self.value(*todo[-1])
+                todo.pop()
+            except _CompileFirst as deeper:
+                todo.append(deeper.place)
+        return found
+
     def value(self, literals: tuple[Literal, ...], depth: int) -> ByteDFA:
         """The values that satisfy the literals, with `depth` recursive references left to follow."""
         literals = tuple(each for each in literals if each.node.raw not in (True, {}) or not each.holds)
@@ -90,7 +115,11 @@ class Compiler:
             return self.assembly.any
         key = (literals, depth)
         if key not in self._known:
+            if self._levels >= RECURSION:
+                raise _CompileFirst(literals, depth)
+            self._levels += 1
             self._known[key] = self._value(literals, depth, None)
+            self._levels -= 1
         return self._known[key]
 
     def any_of_depth(self, depth: int) -> ByteDFA:

@@ -90,8 +90,10 @@ def _read(schema: object) -> tuple[str, Any]:
     if isinstance(schema, type):
         if not hasattr(schema, "model_json_schema"):
             raise InvalidArgument(f"{schema.__name__} is no Pydantic model; give a schema or a model")
-        model, schema = schema, schema.model_json_schema()
+        model = schema
     try:
+        if model is not None:
+            schema = model.model_json_schema()
         if isinstance(schema, str):
             if len(schema) > MAX_BYTES:
                 raise SchemaTooLarge("bytes", MAX_BYTES, len(schema), "this schema")

@@ -95,9 +95,15 @@ class Document:
         if not isinstance(raw, dict | bool):
             raise MalformedSchema(pointer, f"a schema is an object or a boolean, not {shown(raw)}")
         key = (id(raw), base) if isinstance(raw, dict) else (int(raw), "bool")
+        if key not in self._nodes and (content := _leaf(raw)) is not None:
+            # Equal schemas that contain no others are one node, compiled once.
+            leaf = (-3, content)
+            if leaf not in self._nodes:
+                self._nodes[leaf] = Node(raw, pointer, base, self._draft)
+            self._nodes[key] = self._nodes[leaf]
         if key not in self._nodes:
             own = self._own_id(raw)
-            address = urljoin(base, own) if own else base
+            address = _joined(base, own, pointer) if own else base
             self._nodes[key] = Node(raw, pointer, urldefrag(address)[0], self._draft)
         return self._nodes[key]
 
@@ -147,7 +153,7 @@ class Document:
     def _register(self, node: Node) -> None:
         own = self._own_id(node.raw)
         if own is not None:
-            address, fragment = urldefrag(own)
+            address, fragment = urldefrag(own)  # an address already: its node was made
             if address or not fragment:
                 self._resources.setdefault(node.base, node)
             if fragment:  # the older drafts' anchors
@@ -184,7 +190,9 @@ class Document:
             self.refuse(keyword, node.pointer, "$recursiveAnchor makes its target depend on the caller")
             return None
         # `urljoin` does not know that a URN can be a base.
-        whole = node.base + reference if reference.startswith("#") else urljoin(node.base, reference)
+        whole = (
+            node.base + reference if reference.startswith("#") else _joined(node.base, reference, node.at(keyword))
+        )
         address, fragment = urldefrag(whole)
         resource = self._resources.get(address)
         if resource is None:
@@ -238,6 +246,28 @@ class Document:
             if target is not None:
                 found.append(target)
         return found
+
+
+def _leaf(raw: dict[str, Any] | bool) -> str | None:
+    """The content of a small schema that neither contains, names nor refers to others; None for any other."""
+    if not isinstance(raw, dict) or len(raw) > 6:
+        return None
+    for keyword, value in raw.items():
+        if keyword[:1] == "$" or keyword == "id" or isinstance(value, dict):
+            return None
+        if isinstance(value, list) and (len(value) > 8 or any(isinstance(v, dict | list | bool) for v in value)):
+            return None
+    return json.dumps(raw)
+
+
+def _joined(base: str, reference: str, pointer: str) -> str:
+    """The address that a reference means at a base."""
+    try:
+        whole = urljoin(base, reference)
+        urldefrag(whole)
+    except ValueError as wrong:
+        raise MalformedSchema(pointer, f"{shown(reference)} is no address: {wrong}") from None
+    return whole
 
 
 def _in_cycles(root: Node, successors: Callable[[Node], list[Node]]) -> set[Node]:

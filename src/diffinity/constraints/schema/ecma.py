@@ -7,6 +7,7 @@ pattern are intersections; other lookarounds and back-references are refused.
 
 from __future__ import annotations
 
+import re
 import sys
 import unicodedata
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from functools import lru_cache
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.regex import compile_regex
 from diffinity.errors import ConstraintSyntaxError, UnsupportedConstraint
-from diffinity.limits import charged_cache
+from diffinity.limits import PYTHON_STEPS, charged_cache, compiling
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -35,6 +36,7 @@ _SPACE: Ranges = (
     (0xFEFF, 0xFEFF),
 )
 _LINE_ENDS: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
+_COUNT = re.compile(r"\{([0-9]+)(?:(,)([0-9]*))?\}")
 _CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
 
 
@@ -81,6 +83,9 @@ def translate(pattern: str, wide: bool = False) -> Translated:
     >>> translate("^a$").pattern
     '\\\\Aa\\\\Z'
     """
+    with compiling() as budget:
+        budget.check("pattern_length", len(pattern), "this pattern")
+        budget.spend(2 * PYTHON_STEPS * len(pattern), "reading this pattern")
     return _Parser(pattern, wide).translated()
 
 
@@ -179,13 +184,13 @@ class _Parser:
         return found
 
     def _counted(self) -> str | None:
-        end = self.source.find("}", self.position)
-        low, comma, high = self.source[self.position + 1 : max(end, 0)].partition(",")
-        if end < 0 or not low.isdigit() or not low.isascii() or (high and not (high.isdigit() and high.isascii())):
+        found = _COUNT.match(self.source, self.position)
+        if found is None:
             return None  # a literal brace
+        low, comma, high = found.groups(default="")
         if len(low) > 9 or len(high) > 9:
             raise self._unsupported("a repetition count above a thousand million")
-        self.position = end + 1
+        self.position = found.end()
         return f"{{{int(low)}{comma}{int(high) if high else ''}}}"
 
     def _class(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from diffinity.constraints.schema import drafts
@@ -29,6 +30,11 @@ class ObjectPart:
     min_properties: int = 0
     max_properties: int | None = None
     dependent: tuple[tuple[str, str], ...] = ()
+
+    @cached_property
+    def dependent_names(self) -> frozenset[str]:
+        """The names that depend on others, and those others."""
+        return frozenset(name for clause in self.dependent for name in clause)
 
     @property
     def declares(self) -> bool:
@@ -142,7 +148,7 @@ class Reader:
         lists = [[v for v in values if type_of(v) == kind] for values in listed_values(node, holds)]
         if not lists:
             return None
-        return frozenset(v for v in lists[0] if all(v in other for other in lists[1:]))
+        return frozenset.intersection(*map(frozenset, lists))
 
     def scalars(self, node: Node, kind: str, holds: bool) -> frozenset[Any] | None:
         """The listed values of `null` or `boolean`; None for no list."""

@@ -94,7 +94,7 @@ class Expander:
         while stack:
             branch = stack.pop()
             with compiling() as budget:
-                budget.spend(PYTHON_STEPS * (4 + len(branch.todo) // 8), "combining schemas")
+                budget.spend(PYTHON_STEPS * (4 + len(branch.todo) // 2), "combining schemas")
             if branch.todo:
                 stack.extend(reversed(list(self._step(branch, kind, depth))))
             else:
@@ -266,6 +266,9 @@ class Expander:
 
     def _one_of(self, node: Node, keyword: str, kind: str) -> list[Way]:
         options = self._list(node, keyword)
+        with compiling() as budget:
+            pairs = len(options) ** 2 if keyword == "oneOf" else len(options)
+            budget.spend(PYTHON_STEPS * pairs, "telling alternatives apart")
         counts = node.has("unevaluatedProperties") or node.has("unevaluatedItems")
         if keyword == "anyOf":
             if counts and len(options) <= 4:  # which options hold decides what is evaluated
@@ -287,6 +290,8 @@ class Expander:
             ways.append(tuple((Literal(o, holds=False), False) for o in self._list(node, "anyOf")))
         if node.has("oneOf"):
             options = self._list(node, "oneOf")
+            with compiling() as budget:
+                budget.spend(PYTHON_STEPS * len(options) ** 2, "telling alternatives apart")
             ways.append(tuple((Literal(o, holds=False), False) for o in options))
             pairs = [(a, b) for i, a in enumerate(options) for b in options[i + 1 :]]
             ways += [((Literal(a), False), (Literal(b), False)) for a, b in pairs]

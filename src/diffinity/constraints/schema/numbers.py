@@ -13,12 +13,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.nfa import NfaBuilder
 from diffinity.constraints.schema.spelling import spell_number
-from diffinity.limits import charged_cache, compiling
+from diffinity.limits import PYTHON_STEPS, charged_cache, compiling
 
 EXACT_DIGITS = 15
 FREE_DIGITS = 17
@@ -61,8 +62,12 @@ class NumberFacets:
             and (self.low is None or x > self.low.value or (x == self.low.value and not self.low.open))
             and (self.high is None or x < self.high.value or (x == self.high.value and not self.high.open))
             and all((x / m).denominator == 1 for m in self.multiples)
-            and (self.values is None or any(exact(v) == x for v in self.values))
+            and (self.values is None or x in self._exact_values)
         )
+
+    @cached_property
+    def _exact_values(self) -> frozenset[Fraction]:
+        return frozenset(map(exact, self.values or ()))
 
 
 def exact(value: int | float) -> Fraction:
@@ -71,7 +76,7 @@ def exact(value: int | float) -> Fraction:
     >>> exact(0.1)
     Fraction(1, 10)
     """
-    return Fraction(Decimal(repr(value)))
+    return Fraction(value) if isinstance(value, int) else Fraction(Decimal(repr(value)))
 
 
 def numbers(
@@ -87,6 +92,8 @@ def numbers(
     """
     lists = [facets.values for facets in wanted if facets.values is not None]
     if lists:
+        with compiling() as budget:
+            budget.spend(2 * PYTHON_STEPS * len(lists[0]) * (len(wanted) + len(unwanted)), "a list of numbers")
         kept = [v for v in lists[0] if all(f.admits(v) for f in wanted) and not any(f.admits(v) for f in unwanted)]
         return ByteDFA.from_strings(spell_number(v).encode() for v in kept)
     both = merged(wanted)

@@ -21,6 +21,7 @@ from diffinity.constraints.nfa import NfaBuilder
 from diffinity.constraints.schema.ecma import searched
 from diffinity.constraints.schema.keywords import ObjectPart
 from diffinity.constraints.schema.literals import Literal
+from diffinity.constraints.schema.name_tries import NameTries
 from diffinity.constraints.schema.names import NameClass, classes_by_pattern, in_buckets
 from diffinity.constraints.schema.spelling import spell_string, spelling, utf8
 from diffinity.constraints.schema.values import Values
@@ -60,6 +61,7 @@ class ObjectBuilder:
         self.names = self._ordered_names(order)
         self.position = {name: i for i, name in enumerate(self.names)}
         self.required = {name for part in holding for name in part.required}
+        self.required_places = {self.position[name] for name in self.required}
         self.bare = not any(part.declares for part in holding)
         self.welcome = {name: self._is_welcome(name) for name in self.names}
         self.base = {name: self._base(name) for name in self.names}
@@ -71,6 +73,14 @@ class ObjectBuilder:
         self.classes = self._name_classes()
         self.depends = [clause for part in holding for clause in part.dependent]
         self.breaks = [(j, a, b) for j in self.undecided for a, b in failing[j].dependent]
+        self.due = _by_last_place(self.depends, self.position)
+        self.due_breaks = _by_last_place([clause[1:] for clause in self.breaks], self.position)
+        self.last_use: dict[str, int] = {}
+        for a, b in (*self.depends, *((a, b) for _, a, b in self.breaks)):
+            for name in (a, b):
+                last = max(self.position[a], self.position[b])
+                self.last_use[name] = max(last, self.last_use.get(name, last))
+        self._ends: dict[_State, bool] = {}
         self.linked = {name for a, b in (*self.depends, *((a, b) for _, a, b in self.breaks)) for name in (a, b)}
         self.counts = self._count_limit()
         self.cuts = self._bucket_cuts()
@@ -87,7 +97,8 @@ class ObjectBuilder:
             names |= dict.fromkeys(part.properties)
             names |= dict.fromkeys(part.required)
             names |= dict.fromkeys(name for clause in part.dependent for name in clause)
-        return [*(name for name in order if name in names), *(name for name in names if name not in set(order))]
+        first = set(order)
+        return [*(name for name in order if name in names), *(name for name in names if name not in first)]
 
     def _may_be_named(self, name: str) -> bool:
         key = spell_string(name)
@@ -116,11 +127,10 @@ class ObjectBuilder:
         """Whether a declared name may appear without being needed for something."""
         if self.open or self.bare:
             return True
-        return any(
+        return name in self.required or any(
             name in part.properties
-            or name in part.required
             or part.asks_for_more
-            or any(name in clause for clause in part.dependent)
+            or name in part.dependent_names
             or any(searched(pattern).accepts(utf8(name)) for pattern, _ in part.patterns)
             for part in self.holding
         )
@@ -230,18 +240,16 @@ class ObjectBuilder:
         """The state once names up to `place` are known: dependencies among them hold or have failed."""
         if not self.depends and not self.breaks:
             return state
-        done = state.place
+        last = state.place - 1
 
         def broken(trigger: str, other: str) -> bool:
-            last = max(self.position[trigger], self.position[other])
-            return last == done - 1 and trigger in state.present and other not in state.present
+            return trigger in state.present and other not in state.present
 
-        if any(broken(*clause) for clause in self.depends):
+        if any(broken(*self.depends[i]) for i in self.due.get(last, ())):
             return None
-        failed = {j for j, *clause in self.breaks if broken(*clause)}
-        clauses = [*self.depends, *((a, b) for _, a, b in self.breaks)]
-        live = {n for a, b in clauses if max(self.position[a], self.position[b]) >= done for n in (a, b)}
-        return replace(state, present=state.present & live, undecided=state.undecided - failed)
+        failed = {self.breaks[i][0] for i in self.due_breaks.get(last, ()) if broken(*self.breaks[i][1:])}
+        live = frozenset(name for name in state.present if self.last_use[name] > last)
+        return replace(state, present=live, undecided=state.undecided - failed)
 
     def _absent(self, state: _State, place: int) -> _State | None:
         """The state after the name at `place` was left out."""
@@ -249,7 +257,8 @@ class ObjectBuilder:
         if name in self.required:
             return None
         failed = {j for j in state.undecided if name in self.failing[j].required}
-        return self._decided(replace(state, place=place + 1, undecided=state.undecided - failed))
+        after = _State(place + 1, state.seen, state.count, state.present, state.undecided - failed, state.bucket)
+        return self._decided(after)
 
     def _present(self, state: _State, place: int) -> Iterator[tuple[ByteDFA, _State]]:
         """The values that may stand under the name at `place`, each with the state after it."""
@@ -307,16 +316,28 @@ class ObjectBuilder:
 
     def _may_end(self, state: _State) -> bool:
         """Whether the object may be closed here, everything not yet there being absent."""
-        after: _State | None = state
-        for place in range(state.place, len(self.names)):
-            if place in state.seen:
-                assert after is not None
-                after = self._decided(replace(after, place=place + 1))
-            else:
-                after = self._absent(after, place)  # type: ignore[arg-type]
-            if after is None:
+        if self.values.options.order == "any":
+            if not self.required_places <= state.seen:
                 return False
-        assert after is not None
+            if not (self.depends or self.breaks or state.undecided):
+                return self._ends_well(state)
+        passed: list[_State] = []
+        verdict: bool | None = None
+        after: _State | None = state
+        while after is not None and (verdict := self._ends.get(after)) is None and after.place < len(self.names):
+            if self.values.options.order == "declared":  # in any order these states would not come again
+                passed.append(after)
+            if after.place in after.seen:
+                after = self._decided(replace(after, place=after.place + 1))
+            else:
+                after = self._absent(after, after.place)
+        if verdict is None:
+            verdict = after is not None and self._ends_well(after)
+        self._ends.update(dict.fromkeys(passed, verdict))
+        return verdict
+
+    def _ends_well(self, after: _State) -> bool:
+        """Whether counts and schemas that must fail are content with an object that ends in this state."""
         counted = [part for part in self.holding if part.min_properties > len(self.required)]
         if any(after.count < part.min_properties for part in counted):
             return False
@@ -328,6 +349,7 @@ class ObjectBuilder:
         marks = spelling(self.values.options)
         nfa = NfaBuilder()
         entry, end = nfa.state(), nfa.state()
+        any_order = self.values.options.order == "any"
         before: dict[_State, int] = {}  # a name must come now
         behind: dict[_State, int] = {}  # a value has just ended
         joints: dict[tuple[_State, ByteDFA], int] = {}
@@ -363,26 +385,51 @@ class ObjectBuilder:
         if self._may_end(start):
             nfa.literal(b"}", opened, end)
         nfa.epsilon(opened, before_node(start))
+        tries: dict[_State, int] = {}  # the names that may come, with what follows them
+        names = NameTries()
         while todo:
-            state = todo.pop()
-            node = before[state]
-            self.values.spend(10 + len(self.names) + len(self.classes), "composing an object")
-            if self.values.options.order == "any":
-                places: Sequence[int] = [i for i in range(len(self.names)) if i not in state.seen]
-            else:
-                places = [state.place] if state.place < len(self.names) else []
-            for place in places:
-                for value, after in self._present(state, place):
-                    nfa.literal(spell_string(self.names[place]), node, joint(after, value))
-            if self.values.options.order == "any" or not places:
-                for keys, value, after in self._other(state):
-                    nfa.embed(keys, node, joint(after, value))
-            elif (skipped := self._absent(state, state.place)) is not None:
-                nfa.epsilon(node, before_node(skipped))
+            # In the declared order these are the names that may come once one more is left out, and that one.
+            chain = [todo.pop()]
+            while not any_order and (skipped := self._skipped(chain[-1])) is not None and skipped not in tries:
+                chain.append(skipped)
+            for state in reversed(chain):
+                if state in tries:
+                    continue
+                self.values.spend(20 + len(self.classes) + 20 * any_order * len(self.names), "composing an object")
+                skipped = None if any_order else self._skipped(state)
+                trie = NameTries.EMPTY if skipped is None else tries[skipped]
+                for place in self._next_places(state):
+                    for value, after in self._present(state, place):
+                        trie = names.insert(trie, spell_string(self.names[place]), joint(after, value))
+                if any_order or state.place == len(self.names):
+                    for keys, value, after in self._other(state):
+                        others = nfa.state()
+                        nfa.embed(keys, others, joint(after, value))
+                        trie = names.beside(trie, others)
+                tries[state] = trie
+        names.emit(nfa, [(node, tries[state]) for state, node in before.items()])
         return nfa.build(entry, [end])
+
+    def _skipped(self, state: _State) -> _State | None:
+        """The state in which the name that may come next was left out; None if it may not be, or there is none."""
+        return self._absent(state, state.place) if state.place < len(self.names) else None
+
+    def _next_places(self, state: _State) -> list[int]:
+        """The names that may come next: the one whose turn it is, or any that has not come yet."""
+        if self.values.options.order == "any":
+            return [i for i in range(len(self.names)) if i not in state.seen]
+        return [state.place] if state.place < len(self.names) else []
 
     def _more_may_come(self, state: _State) -> bool:
         return bool(self.classes) or state.place < len(self.names)
+
+
+def _by_last_place(clauses: Sequence[tuple[str, str]], position: dict[str, int]) -> dict[int, list[int]]:
+    """Which clauses about two names are decided once the name at a place is."""
+    due: dict[int, list[int]] = {}
+    for i, names in enumerate(clauses):
+        due.setdefault(max(position[name] for name in names), []).append(i)
+    return due
 
 
 def _miscounts(part: ObjectPart, count: int) -> bool:

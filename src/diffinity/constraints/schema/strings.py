@@ -12,7 +12,7 @@ from diffinity.constraints.nfa import NfaBuilder
 from diffinity.constraints.schema.ecma import searched
 from diffinity.constraints.schema.formats import format_language
 from diffinity.constraints.schema.spelling import spell_string, utf8
-from diffinity.limits import charged_cache, compiling
+from diffinity.limits import PYTHON_STEPS, charged_cache, compiling
 
 _SHORT_ESCAPES = {
     0x08: b"\\b",
@@ -89,6 +89,8 @@ def _listed(
     unwanted: Sequence[StringFacets],
 ) -> ByteDFA:
     """The values of a list that satisfy everything, looked at one by one."""
+    with compiling() as budget:
+        budget.spend(PYTHON_STEPS * len(values) * (1 + len(wanted) + len(unwanted)), "a list of strings")
     kept = [v for v in values if low <= len(v) and (high is None or len(v) <= high)]
     for facets in wanted:
         languages = [searched(pattern) for pattern in facets.patterns]
