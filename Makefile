@@ -15,6 +15,12 @@ lint: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Programs that some tests use: the grammar judge's parser and dictionaries. Needs Debian or Ubuntu, and root.
+SYSTEM_PACKAGES = link-grammar link-grammar-dictionaries-en hunspell hunspell-en-us hunspell-en-gb
+.PHONY: system
+system:
+	@dpkg -s $(SYSTEM_PACKAGES) > /dev/null 2>&1 || (apt-get update -qq && apt-get install -y -qq $(SYSTEM_PACKAGES))
+
 format: .venv/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
