@@ -1,50 +1,59 @@
-"""Diffinity makes continuous diffusion language models obey formal syntax."""
+"""Structured output for diffusion language models: every text satisfies its constraint.
 
-from diffinity.acceptance import acceptance, decode, log_acceptance
-from diffinity.alignment import TokenAutomaton, Vocabulary, align
-from diffinity.constraints import (
-    ByteDFA,
-    Choice,
-    Concat,
-    Constraint,
-    Grammar,
-    JsonSchema,
-    Regex,
-    Text,
-    constraint,
-    sentences,
-)
-from diffinity.errors import (
-    CheckpointError,
-    ConstraintError,
-    ConstraintSyntaxError,
-    ConstraintTooLarge,
-    DiffinityError,
-    DownloadError,
-    InfeasibleConstraint,
-    InvalidArgument,
-    UnsupportedConstraint,
-)
-from diffinity.generation import Draft, Generated, GenerationSettings, Generator, generate, stream
-from diffinity.inspection import inspect
-from diffinity.models import (
-    DiffusionLM,
-    EmbeddingDiffusion,
-    LangFlowConfig,
-    LangFlowLM,
-    MarkovLM,
-    PlaidConfig,
-    PlaidLM,
-    SamplingDefaults,
-    TextModel,
-    TokenDiffusion,
-    fit_markov,
-    import_langflow,
-    import_plaid,
-    load,
-    variational_bound,
-)
-from diffinity.sampling import Sampler, SamplerState, Samples, sample, texts
+Names are imported when they are first used, so that `import diffinity` and the command line start at once.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from diffinity.acceptance import acceptance, decode, log_acceptance
+    from diffinity.alignment import TokenAutomaton, Vocabulary, align
+    from diffinity.constraints import (
+        ByteDFA,
+        Choice,
+        Concat,
+        Constraint,
+        Grammar,
+        JsonSchema,
+        Regex,
+        Text,
+        constraint,
+        sentences,
+    )
+    from diffinity.errors import (
+        CheckpointError,
+        ConstraintError,
+        ConstraintSyntaxError,
+        ConstraintTooLarge,
+        DiffinityError,
+        DownloadError,
+        InfeasibleConstraint,
+        InvalidArgument,
+        UnsupportedConstraint,
+    )
+    from diffinity.generation import Draft, Generated, GenerationSettings, Generator, generate, stream
+    from diffinity.inspection import inspect
+    from diffinity.models import (
+        DiffusionLM,
+        EmbeddingDiffusion,
+        LangFlowConfig,
+        LangFlowLM,
+        MarkovLM,
+        PlaidConfig,
+        PlaidLM,
+        SamplingDefaults,
+        TextModel,
+        TokenDiffusion,
+        fit_markov,
+        import_langflow,
+        import_plaid,
+        load,
+        variational_bound,
+    )
+    from diffinity.sampling import Sampler, SamplerState, Samples, sample, texts
 
 __version__ = "0.1.0"
 
@@ -103,3 +112,94 @@ __all__ = [
     "texts",
     "variational_bound",
 ]
+
+_NAMES_OF = {
+    "acceptance": (
+        "acceptance",
+        "decode",
+        "log_acceptance",
+    ),
+    "alignment": (
+        "TokenAutomaton",
+        "Vocabulary",
+        "align",
+    ),
+    "constraints": (
+        "ByteDFA",
+        "Choice",
+        "Concat",
+        "Constraint",
+        "Grammar",
+        "JsonSchema",
+        "Regex",
+        "Text",
+        "constraint",
+        "sentences",
+    ),
+    "errors": (
+        "CheckpointError",
+        "ConstraintError",
+        "ConstraintSyntaxError",
+        "ConstraintTooLarge",
+        "DiffinityError",
+        "DownloadError",
+        "InfeasibleConstraint",
+        "InvalidArgument",
+        "UnsupportedConstraint",
+    ),
+    "generation": (
+        "Draft",
+        "Generated",
+        "GenerationSettings",
+        "Generator",
+        "generate",
+        "stream",
+    ),
+    "inspection": ("inspect",),
+    "models": (
+        "DiffusionLM",
+        "EmbeddingDiffusion",
+        "LangFlowConfig",
+        "LangFlowLM",
+        "MarkovLM",
+        "PlaidConfig",
+        "PlaidLM",
+        "SamplingDefaults",
+        "TextModel",
+        "TokenDiffusion",
+        "fit_markov",
+        "import_langflow",
+        "import_plaid",
+        "load",
+        "variational_bound",
+    ),
+    "sampling": (
+        "Sampler",
+        "SamplerState",
+        "Samples",
+        "sample",
+        "texts",
+    ),
+}
+_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
+
+
+class _Package(ModuleType):
+    """This package; `acceptance` is the function of that name, although a folder has it too."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _MODULE_OF and isinstance(value, ModuleType) and value.__name__ == f"{__name__}.{name}"):
+            super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+        super().__setattr__(name, value)
+        return value
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,36 +1,106 @@
-"""The command line: `diffinity generate | inspect | batch | bench | demo | train | corpus | import-plaid | …`."""
+"""The command line: `diffinity generate | inspect | batch | bench | demo | train | corpus | …`.
+
+Commands are imported when they are called: `diffinity --help` needs none of them.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Collection, Mapping, Sequence
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from diffinity.bench.command import app as bench
-from diffinity.commands.batch import batch
+from diffinity import __version__
 from diffinity.commands.console import INTERRUPTED, Commands, out, say_error
-from diffinity.commands.corpus import app as corpus
-from diffinity.commands.generate import generate
-from diffinity.commands.inspect import inspect
-from diffinity.commands.models import download, import_plaid, models
 from diffinity.memory import keep_freed_memory
-from diffinity.training.command import train
 
-app = typer.Typer(
-    name="diffinity",
-    cls=Commands,
-    help="Continuous diffusion language models that obey formal syntax.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+
+class Door(NamedTuple):
+    """Where a command is, and what the list of commands says of it."""
+
+    place: str  # module:name of a function, or of a group of commands
+    help: str
+
+
+DOORS = {
+    "generate": Door("diffinity.commands.generate:generate", "Write texts that satisfy constraints."),
+    "inspect": Door("diffinity.commands.inspect:inspect", "Show what a constraint amounts to."),
+    "batch": Door("diffinity.commands.batch:batch", "Write a text for each request of a file."),
+    "demo": Door("diffinity.demo:demo", "Show what diffinity does, with the embedded model."),
+    "models": Door("diffinity.commands.models:models", "List the published models that have a short name."),
+    "download": Door("diffinity.commands.models:download", "Fetch a published model by name."),
+    "import-plaid": Door("diffinity.commands.models:import_plaid", "Convert a checkpoint in PLAID's own layout."),
+    "train": Door("diffinity.training.command:train", "Train a model; the same command goes on."),
+    "corpus": Door("diffinity.commands.corpus:app", "Make and show documents to train on."),
+    "bench": Door("diffinity.bench.command:app", "Run the paper's experiments and report them."),
+}
+
+
+def make_app(wanted: Collection[str]) -> typer.Typer:
+    """The command line with the commands that are wanted; the others are there by name only.
+
+    >>> make_app(["inspect"]).info.name
+    'diffinity'
+    """
+    app = typer.Typer(
+        name="diffinity",
+        cls=Commands,
+        help="Structured output for diffusion language models: every text satisfies its constraint.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(root)
+    for name, door in DOORS.items():
+        if name not in wanted:
+            app.command(name, help=door.help)(_by_name_only)
+            continue
+        module, _, attribute = door.place.partition(":")
+        found: Any = getattr(import_module(module), attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name, short_help=door.help)
+        else:
+            app.command(name, short_help=door.help)(found)
+    return app
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        out.print(f"diffinity {__version__}", highlight=False)
+        raise typer.Exit
+
+
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Structured output for diffusion language models: every text satisfies its constraint."""
+
+
+def _by_name_only() -> None:
+    """A command that was not called."""
+
+
+def called_commands(arguments: Sequence[str], environment: Mapping[str, str]) -> set[str]:
+    """The commands that a call may need: those it names; a shell that completes a line names it elsewhere.
+
+    >>> called_commands(["train", "--help"], {}), called_commands(["--help"], {})
+    ({'train'}, set())
+    """
+    words = [*arguments, *environment.get("COMP_WORDS", "").split()]
+    words += environment.get("_TYPER_COMPLETE_ARGS", "").split()
+    return {word for word in words if word in DOORS}
 
 
 def main() -> None:
     """Run the command line; what goes wrong is one sentence and a non-zero exit (see `commands.console`)."""
     keep_freed_memory()
     try:
-        app()
+        make_app(called_commands(sys.argv[1:], os.environ))()
     except BrokenPipeError:  # the reader of our output went away: nothing to say to anyone
         sys.stderr.close()
         sys.exit(1)
@@ -39,18 +109,12 @@ def main() -> None:
         sys.exit(INTERRUPTED)
 
 
-def demo() -> None:
-    """Show what diffinity does, with the model that is there."""
-    from diffinity.demo import run_demo
+def __getattr__(name: str) -> typer.Typer:
+    """`app`: the command line with all commands, for tests and for documentation."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return make_app(DOORS)
 
-    run_demo(out)
-
-
-for command in (generate, inspect, batch, demo, train, models, download):
-    app.command()(command)
-app.command("import-plaid")(import_plaid)
-app.add_typer(bench, name="bench")
-app.add_typer(corpus, name="corpus")
 
 if __name__ == "__main__":
     main()

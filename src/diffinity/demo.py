@@ -37,6 +37,11 @@ def shows() -> list[tuple[str, Constraint]]:
     ]
 
 
+def demo() -> None:
+    """Show what diffinity does, with the embedded model."""
+    run_demo(Console())
+
+
 def run_demo(console: Console) -> None:
     """Generate under each constraint and show the texts."""
     started = time.monotonic()

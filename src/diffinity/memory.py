@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from diffinity.errors import InvalidArgument
-from diffinity.models.protocol import TextModel, vocab_size_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from diffinity.models.protocol import TextModel
 
 SIGNS = ("out of memory", "can't allocate memory", "not enough memory")  # of CUDA and of torch's CPU allocator
 BYTES_PER_LOGIT = 4 * 4 + 8  # logits, probabilities, their difference and a gradient; marginals
@@ -39,6 +42,8 @@ def check_room(model: TextModel, n: int, length: int) -> None:
     >>> import diffinity as dy
     >>> check_room(dy.fit_markov(["a b."]), n=4, length=64)
     """
+    from diffinity.models.protocol import vocab_size_of
+
     embedding = getattr(model, "embedding", None)
     width = 1 if embedding is None else embedding.shape[1]  # of the state at a position
     one = length * (BYTES_PER_LOGIT * vocab_size_of(model) + BYTES_PER_NUMBER * width)
@@ -54,6 +59,8 @@ def check_room(model: TextModel, n: int, length: int) -> None:
 def available_bytes(device: torch.device) -> int | None:
     """What is free for us on a device; None where the system does not say."""
     if device.type == "cuda":
+        import torch
+
         return int(torch.cuda.mem_get_info(device)[0])
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
