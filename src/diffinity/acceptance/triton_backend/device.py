@@ -1,0 +1,233 @@
+"""Automata on a device: uploaded once, kept with them, bounded in bytes; and batches of several."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from diffinity.acceptance.triton_backend import layout
+from diffinity.acceptance.triton_backend.layout import ClassLayout, ProgrammeLayout
+from diffinity.alignment.automaton import TokenAutomaton
+from diffinity.errors import InvalidArgument
+
+CACHE_BYTES = 1 << 30  # of automata kept on devices
+KEPT_BYTES = 1 << 26  # of masses kept for one sample: above, only those of every √L-th position are
+
+
+@dataclass(frozen=True)
+class Tier:
+    """How a launch of the recursions treats its samples."""
+
+    name: str
+    size: int  # states of a matrix in registers, or pieces that threads add up at a time
+    num_warps: int
+    limit: int  # states, at most
+
+
+DENSE_16 = Tier("dense", 16, 1, 16)
+DENSE_32 = Tier("dense", 32, 4, 32)
+TREE_128 = Tier("tree", 128, 4, 2048)
+TREE_512 = Tier("tree", 512, 16, layout.TREE_LIMIT)
+TIERS = (DENSE_16, DENSE_32, TREE_128, TREE_512)
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """A layout with its array on a device."""
+
+    layout: Any
+    arena: Tensor  # int32
+
+
+@dataclass(frozen=True)
+class Group:
+    """The samples of a batch that one launch of the recursions treats."""
+
+    tier: Tier
+    checkpointed: bool
+    which: Tensor  # (N,), int32
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The automata of a batch, one after the other in one array each, and the largest of their sizes."""
+
+    classes: Tensor  # int32
+    class_base: Tensor  # (B,), int64
+    programmes: Tensor  # int32
+    programme_base: Tensor  # (B,), int64
+    groups: tuple[Group, ...]
+    size: int
+    length: int
+    vocab: int
+    n_tiles: int
+    n_segments: int
+    n_classes: int
+    n_groups: int
+    n_states: int
+    class_nodes: int
+    group_nodes: int
+    spread_nodes: int
+    alpha_nodes: int
+    beta_nodes: int
+    pair_nodes: int
+    all_alpha_nodes: int  # with those of samples whose masses are not kept
+    all_beta_nodes: int
+
+
+class DeviceCache:
+    """What was uploaded, by owners; dropped with any of them, and the least recently used when there is too much.
+
+    >>> cache = DeviceCache(limit=100)
+    >>> owner = np.zeros(1)
+    >>> cache.get([owner], "a", lambda: torch.zeros(4)).shape, cache.bytes
+    (torch.Size([4]), 16)
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.bytes = 0
+        self._entries: OrderedDict[tuple[object, ...], tuple[Any, int, list[weakref.ref[Any]]]] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def get(self, owners: Sequence[Any], key: object, make: Callable[[], Any]) -> Any:
+        """The entry of these owners and that key, made if it is not there."""
+        full = (key, *map(id, owners))
+        with self._lock:
+            if full in self._entries:
+                self._entries.move_to_end(full)
+                return self._entries[full][0]
+            value = make()
+            size = _bytes_of(value)
+            distinct = {id(owner): owner for owner in owners}.values()
+            watched = [weakref.ref(owner, lambda _: self._drop(full)) for owner in distinct]
+            self._entries[full] = (value, size, watched)
+            self.bytes += size
+            while self.bytes > self.limit and len(self._entries) > 1:
+                self._drop(next(iter(self._entries)))
+            return value
+
+    def _drop(self, full: tuple[object, ...]) -> None:
+        with self._lock:
+            entry = self._entries.pop(full, None)
+            self.bytes -= 0 if entry is None else entry[1]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def _bytes_of(value: Any) -> int:
+    """Of what an entry holds on the device; what two entries share is counted twice."""
+    if isinstance(value, Tensor):
+        return value.numel() * value.element_size()
+    if isinstance(value, Uploaded):
+        return _bytes_of(value.arena)
+    return _bytes_of(value.classes) + _bytes_of(value.programmes)
+
+
+cache = DeviceCache(CACHE_BYTES)
+
+
+def batch_of(automata: Sequence[TokenAutomaton], length: int, device: torch.device) -> Batch:
+    """The automata, one for each sample, on a device."""
+    key = ("batch", length, str(device), KEPT_BYTES)
+    batch: Batch = cache.get(automata, key, lambda: _combined(automata, length, device))
+    return batch
+
+
+def _combined(automata: Sequence[TokenAutomaton], length: int, device: torch.device) -> Batch:
+    distinct = list({id(automaton): automaton for automaton in automata}.values())
+    number = {id(automaton): i for i, automaton in enumerate(distinct)}
+    of_sample = np.array([number[id(automaton)] for automaton in automata])
+    classes = [_classes(automaton, device) for automaton in distinct]
+    programmes = [_programme(automaton, length, device) for automaton in distinct]
+    class_arena, class_base = _joined(classes, of_sample, device)
+    programme_arena, programme_base = _joined(programmes, of_sample, device)
+    c: list[ClassLayout] = [one.layout for one in classes]
+    p: list[ProgrammeLayout] = [one.layout for one in programmes]
+    kept = [one for one in p if not _checkpointed(one, length)]
+    return Batch(
+        class_arena,
+        class_base,
+        programme_arena,
+        programme_base,
+        _groups([p[i] for i in of_sample], length, device),
+        size=len(automata),
+        length=length,
+        vocab=c[0].vocab,
+        n_tiles=max(one.n_tiles for one in c),
+        n_segments=max(one.n_segments for one in c),
+        n_classes=max(one.n_classes for one in c),
+        n_groups=max(1, *(one.n_groups for one in c)),
+        n_states=max(1, *(one.n_states for one in p)),
+        class_nodes=max(one.class_nodes for one in c),
+        group_nodes=max(one.group_nodes for one in c),
+        spread_nodes=max(one.spread_nodes for one in c),
+        alpha_nodes=max((one.alpha_nodes for one in kept), default=1),
+        beta_nodes=max((one.beta_nodes for one in kept), default=1),
+        pair_nodes=max(one.pair_nodes for one in p),
+        all_alpha_nodes=max(one.alpha_nodes for one in p),
+        all_beta_nodes=max(one.beta_nodes for one in p),
+    )
+
+
+def _classes(automaton: TokenAutomaton, device: torch.device) -> Uploaded:
+    uploaded: Uploaded = cache.get(
+        [automaton.edges], ("classes", str(device)), lambda: _upload(layout.class_layout(automaton), device)
+    )
+    return uploaded
+
+
+def _programme(automaton: TokenAutomaton, length: int, device: torch.device) -> Uploaded:
+    uploaded: Uploaded = cache.get(
+        [automaton],
+        ("programme", length, str(device)),
+        lambda: _upload(layout.programme_layout(automaton, length), device),
+    )
+    return uploaded
+
+
+def _upload(made: ClassLayout | ProgrammeLayout, device: torch.device) -> Uploaded:
+    return Uploaded(made, torch.from_numpy(made.arena).to(device))
+
+
+def _joined(parts: Sequence[Uploaded], of_sample: Any, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The parts in one array, and where that of each sample begins."""
+    arena = parts[0].arena if len(parts) == 1 else torch.cat([part.arena for part in parts])
+    sizes = np.array([len(part.layout.arena) for part in parts], np.int64)
+    begins = (np.cumsum(sizes) - sizes)[of_sample]
+    return arena, torch.from_numpy(begins).to(device)
+
+
+def tier_of(programme: ProgrammeLayout) -> Tier:
+    """The tier of an automaton; it depends on nothing else, so that a sample is the same in every batch."""
+    for tier in TIERS:
+        if programme.n_states <= tier.limit:
+            return tier
+    raise InvalidArgument(
+        f"the kernels take up to {layout.TREE_LIMIT:,} states that a text can meet, but there are "
+        f"{programme.n_states:,}; use backend='torch'"
+    )
+
+
+def _checkpointed(programme: ProgrammeLayout, length: int) -> bool:
+    masses = 8 * (length + 1) * (programme.alpha_nodes + programme.beta_nodes)
+    return tier_of(programme).name == "tree" and masses > KEPT_BYTES
+
+
+def _groups(programmes: Sequence[ProgrammeLayout], length: int, device: torch.device) -> tuple[Group, ...]:
+    which: dict[tuple[Tier, bool], list[int]] = {}
+    for i, programme in enumerate(programmes):
+        which.setdefault((tier_of(programme), _checkpointed(programme, length)), []).append(i)
+    return tuple(
+        Group(tier, checkpointed, torch.tensor(samples, dtype=torch.int32).to(device))
+        for (tier, checkpointed), samples in which.items()
+    )

@@ -1,0 +1,264 @@
+"""From the recursions to what guidance asks for: q (or q − p), and q·E without writing q.
+
+q of a token is exp(logit + bias of its class): the bias is log(posterior probability of the class) less the logarithm
+of the class sum. It is kept in two float32 parts, so that a logit of a thousand loses no digits when the bias is added.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from diffinity.acceptance.triton_backend.recursion_kernels import add_up_pairs
+from diffinity.acceptance.triton_backend.trees import (
+    CLASS_OF,
+    INFINITY,
+    MEMBERS,
+    MEMBERS_FIRST,
+    N_CLASSES,
+    N_GROUPS,
+    SPREAD_TREE,
+    add_up_array,
+    field,
+)
+
+
+@triton.jit
+def _store_bias(bias, rest, at, value, mask):
+    """A float64 as a float32 and what is left of it (0 where it is infinite)."""
+    large = value.to(tl.float32)
+    left = tl.where(large == -INFINITY, 0.0, value - large.to(tl.float64))
+    tl.store(bias + at, large.to(bias.dtype.element_ty), mask=mask)
+    tl.store(rest + at, left.to(rest.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def posterior(
+    which,  # the samples of this launch
+    programmes,
+    programme_base,  # (B,)
+    classes,
+    class_base,  # (B,)
+    alpha,  # (B, L+1, alpha nodes)
+    beta,  # (B, L+1, beta nodes)
+    grouped,  # (B, L, group nodes)
+    class_log,  # (B, L, class nodes)
+    weight,  # (B, L, class nodes)
+    log_norm,  # (B, L)
+    log_prob,  # (B,)
+    share,  # (B, L, pair nodes): Σ α·β over the arrows of each group; in with SHARED, else out
+    spread,  # (B, L, spread nodes), scratch: the same over the groups of each class
+    bias,  # (B, L, C), out: log q − logit of the tokens of a class
+    rest,  # (B, L, C), out: what is left of it
+    length,
+    alpha_nodes,
+    beta_nodes,
+    group_nodes,
+    class_nodes,
+    pair_nodes,
+    spread_nodes,
+    n_classes,
+    SHARED: tl.constexpr,
+    PIECES: tl.constexpr,
+):
+    """Grid (samples·L,)."""
+    sample, k = tl.load(which + tl.program_id(0) // length).to(tl.int64), tl.program_id(0) % length
+    row = sample * length + k
+    arena = classes + tl.load(class_base + sample)
+    programme = programmes + tl.load(programme_base + sample)
+    grouped += row * group_nodes
+    share += row * pair_nodes
+    spread += row * spread_nodes
+    if not SHARED:
+        at = sample * (length + 1) + k
+        add_up_pairs(programme, alpha + at * alpha_nodes, beta + (at + 1) * beta_nodes, share, PIECES)
+    n_groups = tl.load(arena + N_GROUPS)
+    total = tl.zeros((PIECES,), tl.float64)
+    for start in range(0, n_groups, PIECES):
+        g = start + tl.arange(0, PIECES)
+        part = tl.load(share + g, mask=g < n_groups, other=0.0)
+        total += part * tl.load(grouped + g, mask=g < n_groups, other=0.0)
+    norm = tl.sum(total, axis=0)
+    add_up_array(arena, field(arena, SPREAD_TREE), share, spread, PIECES)
+    possible = tl.load(log_prob + sample) > -INFINITY
+    unchanged = -tl.load(log_norm + row)
+    n = tl.load(arena + N_CLASSES)
+    for start in range(0, n, PIECES):
+        c = start + tl.arange(0, PIECES)
+        mass = tl.load(weight + row * class_nodes + c, mask=c < n, other=0.0)
+        mass *= tl.load(spread + c, mask=c < n, other=0.0) / tl.where(norm > 0, norm, 1.0)
+        log_mass = tl.where(mass > 0, tl.log(tl.where(mass > 0, mass, 1.0)), -INFINITY)
+        log_sum = tl.load(class_log + row * class_nodes + c, mask=c < n, other=0.0)
+        value = tl.where(mass > 0, log_mass - log_sum, -INFINITY)
+        _store_bias(bias, rest, row * n_classes + c, tl.where(possible, value, unchanged), c < n)
+
+
+@triton.jit
+def path_bias(
+    path,  # (B, L), int32: the groups along a path
+    classes,
+    class_base,  # (B,)
+    grouped,  # (B, L, group nodes): logarithms with LOG_GROUPS
+    class_log,  # (B, L, class nodes)
+    weight,  # (B, L, class nodes)
+    log_norm,  # (B, L)
+    log_prob,  # (B,)
+    bias,  # (B, L, C), out
+    rest,  # (B, L, C), out
+    length,
+    group_nodes,
+    class_nodes,
+    n_classes,
+    LOG_GROUPS: tl.constexpr,
+    PIECES: tl.constexpr,
+):
+    """As `posterior`, given one path. Grid (B·L,)."""
+    row = tl.program_id(0).to(tl.int64)
+    sample = row // length
+    arena = classes + tl.load(class_base + sample)
+    possible = tl.load(log_prob + sample) > -INFINITY
+    unchanged = -tl.load(log_norm + row)
+    n = tl.load(arena + N_CLASSES)
+    for start in range(0, n, PIECES):
+        c = start + tl.arange(0, PIECES)
+        value = tl.where(possible, -INFINITY, unchanged)
+        _store_bias(bias, rest, row * n_classes + c, tl.zeros((PIECES,), tl.float64) + value, c < n)
+    tl.debug_barrier()
+    if possible:
+        g = tl.load(path + row)
+        chosen = tl.load(grouped + row * group_nodes + g)
+        if not LOG_GROUPS:
+            chosen = tl.log(chosen)
+        first = tl.load(field(arena, MEMBERS_FIRST) + g)
+        end = tl.load(field(arena, MEMBERS_FIRST) + g + 1)
+        for start in range(first, end, PIECES):
+            i = start + tl.arange(0, PIECES)
+            c = tl.load(field(arena, MEMBERS) + i, mask=i < end, other=0)
+            mass = tl.load(weight + row * class_nodes + c, mask=i < end, other=0.0)
+            log_mass = tl.where(mass > 0, tl.log(tl.where(mass > 0, mass, 1.0)) - chosen, -INFINITY)
+            log_sum = tl.load(class_log + row * class_nodes + c, mask=i < end, other=0.0)
+            value = tl.where(mass > 0, log_mass - log_sum, -INFINITY)
+            _store_bias(bias, rest, row * n_classes + c, value, i < end)
+
+
+@triton.jit
+def _scores(logits, at, mask, FROM_PROBS: tl.constexpr, ACC: tl.constexpr):
+    x = tl.load(logits + at, mask=mask, other=0.0 if FROM_PROBS else -INFINITY).to(ACC)
+    if FROM_PROBS:
+        x = tl.where(x > 0, tl.log(tl.where(x > 0, x, 1.0)), -INFINITY)
+    return x
+
+
+@triton.jit
+def marginals(
+    logits,  # (B, L, V)
+    classes,
+    class_base,  # (B,)
+    bias,  # (B, L, C)
+    rest,  # (B, L, C)
+    log_norm,  # (B, L)
+    out,  # (B, L, V): q, or q − p with LESS
+    length,
+    vocab,
+    n_classes,
+    FROM_PROBS: tl.constexpr,
+    LESS: tl.constexpr,
+    ACC: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Grid (V / BLOCK, L / ROWS, B)."""
+    sample = tl.program_id(2)
+    arena = classes + tl.load(class_base + sample)
+    v = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = v < vocab
+    c = tl.load(field(arena, CLASS_OF) + v, mask=inside, other=0)
+    begin = tl.program_id(1) * ROWS
+    first = sample.to(tl.int64) * length + begin
+    for i in range(tl.minimum(length - begin, ROWS)):
+        row = first + i
+        x = _scores(logits, row * vocab + v, inside, FROM_PROBS, ACC)
+        large = tl.load(bias + row * n_classes + c, mask=inside, other=0.0)
+        q = tl.exp((x + large) + tl.load(rest + row * n_classes + c, mask=inside, other=0.0))
+        if LESS:
+            norm = tl.load(log_norm + row)
+            large_norm = norm.to(ACC)
+            q -= tl.exp((x - large_norm) - (norm - large_norm.to(tl.float64)).to(ACC))
+        tl.store(out + row * vocab + v, q.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def mean_parts(
+    logits,  # (B, L, V)
+    classes,
+    class_base,  # (B,)
+    bias,  # (B, L, C)
+    rest,  # (B, L, C)
+    embedding,  # (V, d)
+    log_prob,  # (B,): a sample above `certain` is skipped
+    parts,  # (B, splits, L, d), out
+    length,
+    vocab,
+    n_classes,
+    width,
+    splits,
+    certain,
+    FROM_PROBS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    ACC: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """q·E over one share of the vocabulary. Grid (splits, L / ROWS, B · d / COLUMNS)."""
+    blocks = tl.cdiv(width, COLUMNS)
+    sample = (tl.program_id(2) // blocks).to(tl.int64)
+    arena = classes + tl.load(class_base + sample)
+    class_of = field(arena, CLASS_OF)
+    k = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    column = (tl.program_id(2) % blocks) * COLUMNS + tl.arange(0, COLUMNS)
+    row = sample * length + k
+    total = tl.zeros((ROWS, COLUMNS), ACC)
+    share = tl.cdiv(tl.cdiv(vocab, BLOCK), splits) * BLOCK
+    begin = tl.program_id(0) * share
+    end = tl.minimum(begin + share, vocab)
+    end = tl.where(tl.load(log_prob + sample) > certain, begin, end)
+    for start in range(begin, end, BLOCK):
+        v = start + tl.arange(0, BLOCK)
+        inside = (k < length)[:, None] & (v < vocab)[None, :]
+        c = tl.load(class_of + v, mask=v < vocab, other=0)
+        x = _scores(logits, row[:, None] * vocab + v[None, :], inside, FROM_PROBS, ACC)
+        at = row[:, None] * n_classes + c[None, :]
+        large = tl.load(bias + at, mask=inside, other=0.0)
+        q = tl.exp((x + large) + tl.load(rest + at, mask=inside, other=0.0))
+        e = tl.load(
+            embedding + v[:, None] * width + column[None, :],
+            mask=(v < vocab)[:, None] & (column < width)[None, :],
+            other=0.0,
+        )
+        total = tl.dot(q.to(e.dtype), e, total, input_precision=PRECISION, out_dtype=ACC)
+    out = (sample * splits + tl.program_id(0)) * length + k
+    mask = (k < length)[:, None] & (column < width)[None, :]
+    tl.store(parts + out[:, None] * width + column[None, :], total, mask=mask)
+
+
+@triton.jit
+def add_parts(
+    parts,  # (B, splits, n)
+    x,  # (B, n): p·E
+    log_prob,  # (B,): a sample above `certain` has x
+    out,  # (B, n)
+    n,
+    splits,
+    certain,
+    BLOCK: tl.constexpr,
+):
+    """The sum over the shares of the vocabulary, in order. Grid (n / BLOCK, B)."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    sample = tl.program_id(1).to(tl.int64)
+    total = tl.zeros((BLOCK,), parts.dtype.element_ty)
+    for split in range(splits):
+        total += tl.load(parts + (sample * splits + split) * n + i, mask=i < n, other=0.0)
+    plain = tl.load(x + sample * n + i, mask=i < n, other=0.0).to(total.dtype)
+    total = tl.where(tl.load(log_prob + sample) > certain, plain, total)
+    tl.store(out + sample * n + i, total.to(out.dtype.element_ty), mask=i < n)

@@ -1,0 +1,427 @@
+"""The forward and backward recursions, one program a sample, with the loop over positions inside the kernel.
+
+Three tiers: up to 32 states transitions are a matrix in registers; above, masses are in memory, which the first-level
+cache holds, and states add up their arrows by trees; where even the masses of all positions are too much, only those
+of every √L-th are kept, and the stretches between are computed again on the way back.
+
+Masses are float64. They are rescaled by powers of two, which costs no digit, and only when they leave the range in
+which a product with a weight is safe.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from diffinity.acceptance.triton_backend.trees import (
+    DENSE,
+    IN_TREE,
+    INFINITY,
+    LIVE,
+    N_STATES,
+    OUT_TREE,
+    PAIR_TREE,
+    add_up,
+    destinations_of,
+    entries_of,
+    exponent_of,
+    field,
+    is_live,
+    level_of,
+    power_of_two,
+)
+
+SAFE = tl.constexpr(64)  # binary digits that masses may drift before they are rescaled
+LN2 = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def _combine(mass, weight, MAX: tl.constexpr):
+    """Along an arrow: a product, or for the best path a sum of logarithms."""
+    if MAX:
+        return mass + weight
+    else:
+        return mass * weight
+
+
+@triton.jit
+def _over_entries(x, MAX: tl.constexpr):
+    if MAX:
+        return tl.max(x, axis=1)
+    else:
+        return tl.sum(x, axis=1)
+
+
+@triton.jit
+def _shift_for(top):
+    """The whole exponent by which masses whose largest is `top` should be divided; 0 where there is no need."""
+    exponent = exponent_of(top)
+    needed = (top > 0) & ((exponent < -SAFE) | (exponent > SAFE))
+    return tl.where(needed, tl.minimum(tl.maximum(exponent, -1022), 1022), 0)
+
+
+@triton.jit
+def _rescale(row, n, shift, PIECES: tl.constexpr):
+    """Divide the masses of n states by 2^shift."""
+    tl.debug_barrier()
+    factor = power_of_two(-shift)
+    for start in range(0, n, PIECES):
+        s = start + tl.arange(0, PIECES)
+        tl.store(row + s, tl.load(row + s, mask=s < n, other=0.0) * factor, mask=s < n)
+    tl.debug_barrier()
+
+
+@triton.jit
+def _ahead(arena, here, there, weight, k, n, MAX: tl.constexpr, PIECES: tl.constexpr):
+    """The masses after k + 1 tokens (`there`) from those after k; the largest of them."""
+    none: tl.constexpr = -INFINITY if MAX else 0.0
+    tree, live = field(arena, IN_TREE), field(arena, LIVE)
+    top = tl.full((PIECES,), none, tl.float64)
+    first, end = level_of(tree, 0)
+    for start in range(first, end, PIECES):
+        piece = start + tl.arange(0, PIECES)
+        inside = piece < end
+        node = destinations_of(arena, tree, piece, inside)
+        is_state = inside & (node < n)
+        allowed = is_live(live, n, k + 1, node, is_state) | (inside & (node >= n))
+        tail = entries_of(arena, tree, 1, piece, allowed)
+        group = entries_of(arena, tree, 2, piece, allowed)
+        mass = tl.load(here + tail, mask=tail >= 0, other=none)
+        w = tl.load(weight + group, mask=tail >= 0, other=none)
+        total = _over_entries(_combine(mass, w, MAX), MAX)
+        tl.store(there + node, total, mask=inside)
+        top = tl.maximum(top, tl.where(is_state, total, none))
+    tl.debug_barrier()
+    for level in range(1, tl.load(tree)):
+        first, end = level_of(tree, level)
+        for start in range(first, end, PIECES):
+            piece = start + tl.arange(0, PIECES)
+            inside = piece < end
+            node = destinations_of(arena, tree, piece, inside)
+            is_state = inside & (node < n)
+            allowed = is_live(live, n, k + 1, node, is_state) | (inside & (node >= n))
+            part = entries_of(arena, tree, 1, piece, allowed)
+            total = _over_entries(tl.load(there + part, mask=part >= 0, other=none), MAX)
+            tl.store(there + node, total, mask=inside)
+            top = tl.maximum(top, tl.where(is_state, total, none))
+        tl.debug_barrier()
+    return tl.max(top, axis=0)
+
+
+@triton.jit
+def _back(arena, alpha, beta, before, weight, n, PIECES: tl.constexpr):
+    """The backward masses of position k (`before`) from those of k + 1, for states that have forward mass."""
+    tree = field(arena, OUT_TREE)
+    top = tl.zeros((PIECES,), tl.float64)
+    first, end = level_of(tree, 0)
+    for start in range(first, end, PIECES):
+        piece = start + tl.arange(0, PIECES)
+        inside = piece < end
+        node = destinations_of(arena, tree, piece, inside)
+        is_state = inside & (node < n)
+        reached = tl.load(alpha + node, mask=is_state, other=1.0) != 0.0
+        head = entries_of(arena, tree, 1, piece, inside & reached)
+        group = entries_of(arena, tree, 2, piece, inside & reached)
+        mass = tl.load(beta + head, mask=head >= 0, other=0.0)
+        total = tl.sum(mass * tl.load(weight + group, mask=head >= 0, other=0.0), axis=1)
+        tl.store(before + node, total, mask=inside)
+        top = tl.maximum(top, tl.where(is_state, total, 0.0))
+    tl.debug_barrier()
+    for level in range(1, tl.load(tree)):
+        first, end = level_of(tree, level)
+        for start in range(first, end, PIECES):
+            piece = start + tl.arange(0, PIECES)
+            inside = piece < end
+            node = destinations_of(arena, tree, piece, inside)
+            is_state = inside & (node < n)
+            reached = tl.load(alpha + node, mask=is_state, other=1.0) != 0.0
+            part = entries_of(arena, tree, 1, piece, inside & reached)
+            total = tl.sum(tl.load(before + part, mask=part >= 0, other=0.0), axis=1)
+            tl.store(before + node, total, mask=inside)
+            top = tl.maximum(top, tl.where(is_state, total, 0.0))
+        tl.debug_barrier()
+    shift = _shift_for(tl.max(top, axis=0))
+    if shift != 0:
+        _rescale(before, n, shift, PIECES)
+
+
+@triton.jit
+def _begin(arena, row, n, MAX: tl.constexpr, PIECES: tl.constexpr):
+    """All mass in the start state."""
+    none: tl.constexpr = -INFINITY if MAX else 0.0
+    for start in range(0, n, PIECES):
+        s = start + tl.arange(0, PIECES)
+        there = is_live(field(arena, LIVE), n, 0, s, s < n)
+        tl.store(row + s, tl.where(there, 0.0 if MAX else 1.0, none).to(tl.float64), mask=s < n)
+    tl.debug_barrier()
+
+
+@triton.jit
+def _end(arena, alpha, beta, n, length, PIECES: tl.constexpr):
+    """Backward masses after the last token: one for accepting states that have forward mass."""
+    for start in range(0, n, PIECES):
+        s = start + tl.arange(0, PIECES)
+        reached = tl.load(alpha + s, mask=s < n, other=0.0) != 0.0
+        tl.store(beta + s, tl.where(reached, 1.0, 0.0).to(tl.float64), mask=s < n)
+    tl.debug_barrier()
+
+
+@triton.jit
+def _total(row, n, MAX: tl.constexpr, PIECES: tl.constexpr):
+    """The sum (or largest) of the masses of n states."""
+    none: tl.constexpr = -INFINITY if MAX else 0.0
+    total = tl.full((PIECES,), none, tl.float64)
+    for start in range(0, n, PIECES):
+        s = start + tl.arange(0, PIECES)
+        mass = tl.load(row + s, mask=s < n, other=none)
+        if MAX:
+            total = tl.maximum(total, mass)
+        else:
+            total += mass
+    if MAX:
+        return tl.max(total, axis=0)
+    else:
+        return tl.sum(total, axis=0)
+
+
+@triton.jit
+def _log_scales(log_scale, length):
+    """The sum over positions of the logarithms of their scales."""
+    total = tl.zeros((128,), tl.float64)
+    for start in range(0, length, 128):
+        k = start + tl.arange(0, 128)
+        total += tl.load(log_scale + k, mask=k < length, other=0.0)
+    return tl.sum(total, axis=0)
+
+
+@triton.jit
+def _log_of(total, shifted, scales, MAX: tl.constexpr):
+    """log P(L) from the last masses, the exponent taken out of them, and the scales of the weights."""
+    if MAX:
+        return total + scales
+    else:
+        safe = tl.where(total > 0, total, 1.0)
+        return tl.where(total > 0, tl.log(safe) + shifted.to(tl.float64) * LN2 + scales, -INFINITY)
+
+
+@triton.jit
+def recursions_dense(
+    which,  # the samples of this launch
+    programmes,
+    programme_base,  # (B,)
+    grouped,  # (B, L, group nodes)
+    log_scale,  # (B, L)
+    wanted,  # (B,): where it is not −inf nothing is done; only with PREDICATE
+    alpha,  # (B, L+1, alpha nodes), out
+    beta,  # (B, L+1, beta nodes), out
+    log_prob,  # (B,), out
+    length,
+    group_nodes,
+    alpha_nodes,
+    beta_nodes,
+    BACKWARD: tl.constexpr,
+    MAX: tl.constexpr,
+    PREDICATE: tl.constexpr,
+    STATES: tl.constexpr,
+):
+    """The tier of few states: masses and transitions stay in registers. Grid (samples,)."""
+    none: tl.constexpr = -INFINITY if MAX else 0.0
+    sample = tl.load(which + tl.program_id(0)).to(tl.int64)
+    steps = length
+    if PREDICATE:
+        steps = tl.where(tl.load(wanted + sample) > -INFINITY, 0, length)
+    arena = programmes + tl.load(programme_base + sample)
+    n = tl.load(arena + N_STATES)
+    live = field(arena, LIVE)
+    s = tl.arange(0, STATES)
+    index = tl.load(field(arena, DENSE) + s[:, None] * STATES + s[None, :])
+    has = index >= 0
+    weights = grouped + sample * length * group_nodes
+    alpha += sample * (length + 1) * alpha_nodes
+    mass = tl.where(is_live(live, n, 0, s, s < n), 0.0 if MAX else 1.0, none).to(tl.float64)
+    tl.store(alpha + s, mass, mask=s < n)
+    shifted = n * 0
+    following = tl.load(weights + index, mask=has, other=none)
+    for k in range(steps):
+        matrix = following  # that of the next position is under way while this one is used
+        following = tl.load(weights + tl.minimum(k + 1, length - 1) * group_nodes + index, mask=has, other=none)
+        if MAX:
+            mass = tl.max(mass[:, None] + matrix, axis=0)
+        else:
+            mass = tl.sum(mass[:, None] * matrix, axis=0)
+        mass = tl.where(is_live(live, n, k + 1, s, s < n), mass, none)
+        if not MAX:
+            shift = _shift_for(tl.max(mass, axis=0))
+            mass *= power_of_two(-shift)
+            shifted += shift
+        tl.store(alpha + (k + 1) * alpha_nodes + s, mass, mask=s < n)
+    if steps > 0:
+        scales = _log_scales(log_scale + sample * length, length)
+        if MAX:
+            tl.store(log_prob + sample, tl.max(mass, axis=0) + scales)
+        else:
+            tl.store(log_prob + sample, _log_of(tl.sum(mass, axis=0), shifted, scales, MAX))
+    if PREDICATE:
+        if steps == 0:
+            tl.store(log_prob + sample, -INFINITY)
+    if BACKWARD:
+        beta += sample * (length + 1) * beta_nodes
+        back = tl.where(mass != 0, 1.0, 0.0).to(tl.float64)
+        tl.store(beta + length * beta_nodes + s, back, mask=s < n)
+        tl.debug_barrier()
+        for i in range(length):
+            k = length - 1 - i
+            matrix = tl.load(grouped + (sample * length + k) * group_nodes + index, mask=has, other=0.0)
+            reached = tl.load(alpha + k * alpha_nodes + s, mask=s < n, other=0.0) != 0.0
+            back = tl.where(reached, tl.sum(matrix * back[None, :], axis=1), 0.0)
+            back *= power_of_two(-_shift_for(tl.max(back, axis=0)))
+            tl.store(beta + k * beta_nodes + s, back, mask=s < n)
+
+
+@triton.jit
+def recursions(
+    which,  # the samples of this launch
+    programmes,
+    programme_base,  # (B,)
+    grouped,  # (B, L, group nodes)
+    log_scale,  # (B, L)
+    wanted,  # (B,): where it is not −inf nothing is done; only with PREDICATE
+    alpha,  # (B, L+1, alpha nodes), out
+    beta,  # (B, L+1, beta nodes), out
+    log_prob,  # (B,), out
+    length,
+    group_nodes,
+    alpha_nodes,
+    beta_nodes,
+    BACKWARD: tl.constexpr,
+    MAX: tl.constexpr,
+    PREDICATE: tl.constexpr,
+    PIECES: tl.constexpr,
+):
+    """The tier of many states. Grid (samples,)."""
+    sample = tl.load(which + tl.program_id(0)).to(tl.int64)
+    steps = length
+    if PREDICATE:
+        steps = tl.where(tl.load(wanted + sample) > -INFINITY, 0, length)
+    arena = programmes + tl.load(programme_base + sample)
+    n = tl.load(arena + N_STATES)
+    weights = grouped + sample * length * group_nodes
+    alpha += sample * (length + 1) * alpha_nodes
+    _begin(arena, alpha, n, MAX, PIECES)
+    shifted = n * 0
+    for k in range(steps):
+        here = alpha + k * alpha_nodes
+        top = _ahead(arena, here, here + alpha_nodes, weights + k * group_nodes, k, n, MAX, PIECES)
+        if not MAX:
+            shift = _shift_for(top)
+            if shift != 0:
+                _rescale(here + alpha_nodes, n, shift, PIECES)
+            shifted += shift
+    last = alpha + length * alpha_nodes
+    if steps > 0:
+        scales = _log_scales(log_scale + sample * length, length)
+        tl.store(log_prob + sample, _log_of(_total(last, n, MAX, PIECES), shifted, scales, MAX))
+    if PREDICATE:
+        if steps == 0:
+            tl.store(log_prob + sample, -INFINITY)
+    if BACKWARD:
+        beta += sample * (length + 1) * beta_nodes
+        _end(arena, last, beta + length * beta_nodes, n, length, PIECES)
+        for i in range(length):
+            k = length - 1 - i
+            after = beta + (k + 1) * beta_nodes
+            _back(arena, alpha + k * alpha_nodes, after, after - beta_nodes, weights + k * group_nodes, n, PIECES)
+
+
+@triton.jit
+def add_up_pairs(arena, alpha, beta, share, PIECES: tl.constexpr):
+    """share[g] = Σ over the arrows of group g of α[tail]·β[head]."""
+    tree = field(arena, PAIR_TREE)
+    first, end = level_of(tree, 0)
+    for start in range(first, end, PIECES):
+        piece = start + tl.arange(0, PIECES)
+        inside = piece < end
+        tail = entries_of(arena, tree, 1, piece, inside)
+        head = entries_of(arena, tree, 2, piece, inside)
+        mass = tl.load(alpha + tail, mask=tail >= 0, other=0.0)
+        total = tl.sum(mass * tl.load(beta + head, mask=tail >= 0, other=0.0), axis=1)
+        tl.store(share + destinations_of(arena, tree, piece, inside), total, mask=inside)
+    add_up(arena, tree, share, PIECES)
+
+
+@triton.jit
+def recursions_checkpointed(
+    which,  # the samples of this launch
+    programmes,
+    programme_base,  # (B,)
+    grouped,  # (B, L, group nodes)
+    log_scale,  # (B, L)
+    checkpoints,  # (N, L/stride + 1, alpha nodes), scratch: forward masses of every stride-th position
+    stretch,  # (N, stride + 1, alpha nodes), scratch: forward masses of one stretch
+    behind,  # (N, 2, beta nodes), scratch
+    share,  # (B, L, pair nodes), out: Σ α·β over the arrows of each group
+    log_prob,  # (B,), out
+    length,
+    stride,
+    group_nodes,
+    alpha_nodes,
+    beta_nodes,
+    pair_nodes,
+    PIECES: tl.constexpr,
+):
+    """The tier whose masses of all positions are too much to keep. Grid (samples,)."""
+    place = tl.program_id(0).to(tl.int64)
+    sample = tl.load(which + place).to(tl.int64)
+    arena = programmes + tl.load(programme_base + sample)
+    n = tl.load(arena + N_STATES)
+    weights = grouped + sample * length * group_nodes
+    n_stretches = (length + stride - 1) // stride
+    checkpoints += place * (n_stretches + 1) * alpha_nodes
+    stretch += place * (stride + 1) * alpha_nodes
+    behind += place * 2 * beta_nodes
+    share += sample * length * pair_nodes
+    _begin(arena, checkpoints, n, False, PIECES)
+    shifted = n * 0
+    # First ahead through all stretches, then back through them; each is computed (again) from its checkpoint.
+    for turn in range(2 * n_stretches):
+        ahead = turn < n_stretches
+        j = tl.where(ahead, turn, 2 * n_stretches - 1 - turn)
+        begin = j * stride
+        steps = tl.minimum(stride, length - begin)
+        mark = checkpoints + j * alpha_nodes
+        _copy(mark, stretch, n, PIECES)
+        for i in range(steps):
+            here = stretch + i * alpha_nodes
+            k = begin + i
+            top = _ahead(
+                arena, here, here + alpha_nodes, weights + k * group_nodes, k, n, False, PIECES
+            )
+            shift = _shift_for(top)
+            if shift != 0:
+                _rescale(here + alpha_nodes, n, shift, PIECES)
+            shifted += tl.where(ahead, shift, 0)
+        last = stretch + steps * alpha_nodes
+        if ahead:
+            _copy(last, mark + alpha_nodes, n, PIECES)
+        else:
+            if begin + steps == length:
+                _end(arena, last, behind + (length % 2) * beta_nodes, n, length, PIECES)
+            for i in range(steps):
+                at = steps - 1 - i
+                k = begin + at
+                here = stretch + at * alpha_nodes
+                after, before = behind + ((k + 1) % 2) * beta_nodes, behind + (k % 2) * beta_nodes
+                add_up_pairs(arena, here, after, share + k * pair_nodes, PIECES)
+                _back(arena, here, after, before, weights + k * group_nodes, n, PIECES)
+    final = checkpoints + n_stretches * alpha_nodes
+    scales = _log_scales(log_scale + sample * length, length)
+    tl.store(log_prob + sample, _log_of(_total(final, n, False, PIECES), shifted, scales, False))
+
+
+@triton.jit
+def _copy(source, target, n, PIECES: tl.constexpr):
+    tl.debug_barrier()
+    for start in range(0, n, PIECES):
+        s = start + tl.arange(0, PIECES)
+        tl.store(target + s, tl.load(source + s, mask=s < n, other=0.0), mask=s < n)
+    tl.debug_barrier()

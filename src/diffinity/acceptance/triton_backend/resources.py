@@ -1,0 +1,169 @@
+"""What the kernels take of a GPU, by compiling them for it; no GPU is needed.
+
+    python -m diffinity.acceptance.triton_backend.resources [--arch 80 86 90] [--kernel NAME ...]
+
+prints a JSON list: kernel, architecture, threads, registers, spilled bytes and shared memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from diffinity.acceptance import triton_backend
+from diffinity.acceptance.triton_backend import class_kernels, output_kernels, path_kernels, recursion_kernels
+from diffinity.acceptance.triton_backend.device import DENSE_16, DENSE_32, TREE_128, TREE_512, Tier
+
+ARCHITECTURES = (80, 86, 90)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kernel as a denoising step launches it."""
+
+    name: str
+    kernel: Any
+    constants: dict[str, Any]
+    types: dict[str, str]  # of arguments other than int32 pointers and whole numbers
+    num_warps: int = 4
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a compiled kernel takes."""
+
+    kernel: str
+    arch: int
+    threads: int
+    registers: int  # a thread
+    spilled_bytes: int  # a thread
+    shared_bytes: int  # a block
+
+
+DOUBLES = "grouped log_scale alpha beta log_prob wanted class_log weight log_norm share spread log_share"
+DOUBLE = dict.fromkeys([*DOUBLES.split(), "checkpoints", "stretch", "behind"], "*fp64")
+SCRATCH = dict.fromkeys(["class_value", "group_value", "value", "values"], "*fp64")
+OTHERS = {"class_base": "*i64", "programme_base": "*i64", "keys": "*i64", "floor": "fp32", "certain": "fp32"}
+SINGLE = dict.fromkeys(["peaks", "sums", "bias", "rest", "parts", "x"], "*fp32")
+
+
+def variants(logits: str = "bf16") -> list[Variant]:
+    """The kernels in the variants that denoising and decoding launch, for logits of a type."""
+    types = {**DOUBLE, **SCRATCH, **OTHERS, **SINGLE, "logits": f"*{logits}", "out": f"*{logits}"}
+    types["embedding"] = "*bf16" if logits == "bf16" else "*fp32"
+    wide = {**types, "tokens": "*i64"}
+    pieces = triton_backend.PIECES
+    first = {"ROWS": triton_backend.ROWS, "FROM_PROBS": False, "PREDICATE": False, "ACC": tl.float32}
+    made = [
+        Variant("segment_sums", class_kernels.segment_sums, {**first, "BEST": False}, types),
+        Variant("segment_best", class_kernels.segment_sums, {**first, "BEST": True}, {**types, "sums": "*i32"}),
+        *(
+            Variant(f"weigh{'_log' if log else ''}", class_kernels.weigh, constants, types)
+            for log in (False, True)
+            for constants in [{"FROM_PROBS": False, "LOG_GROUPS": log, "PIECES": pieces}]
+        ),
+        Variant("best_in_groups", class_kernels.best_in_groups, {"PREDICATE": False, "PIECES": pieces}, types),
+    ]
+    for tier in (DENSE_16, DENSE_32, TREE_128, TREE_512):
+        made += _recursions(tier, types)
+    q = {"FROM_PROBS": False, "ACC": tl.float32}
+    block = {"BLOCK": triton_backend.BLOCK}
+    precision = "tf32x3"
+    mean = {**q, "PRECISION": precision, "ROWS": 16, "BLOCK": 64}
+    return [
+        *made,
+        Variant("posterior", output_kernels.posterior, {"SHARED": False, "PIECES": pieces}, types),
+        Variant("path_bias", output_kernels.path_bias, {"LOG_GROUPS": True, "PIECES": pieces}, types),
+        *(
+            Variant(name, output_kernels.marginals, {**q, "LESS": less, "BLOCK": 1024, "ROWS": 8}, types)
+            for name, less in (("marginals", False), ("gradient", True))
+        ),
+        *(
+            Variant(f"mean_parts_{columns}", output_kernels.mean_parts, {**mean, "COLUMNS": columns}, types)
+            for columns in (16, 64)
+        ),
+        Variant("add_parts", output_kernels.add_parts, block, {**types, "out": types["embedding"]}),
+        Variant("best_path", path_kernels.best_path, block, types),
+        Variant("draw_path", path_kernels.draw_path, block, types),
+        Variant("draw_tokens", path_kernels.draw_tokens, {"FROM_PROBS": False, **block}, wide),
+        Variant("pick_tokens", path_kernels.pick_tokens, {"PREDICATE": False, "BLOCK": 128}, wide),
+        Variant("string_log_prob", path_kernels.string_log_prob, {"FROM_PROBS": False, **block}, wide),
+        Variant("top_in_classes", path_kernels.top_in_classes, {"FROM_PROBS": False, **block}, {**types, "wanted": "i32"}),
+        Variant("top_in_groups", path_kernels.top_in_groups, block, {**types, "wanted": "i32"}),
+        Variant("top_step", path_kernels.top_step, block, {**types, "wanted": "i32"}),
+        Variant("top_strings", path_kernels.top_strings, block, {**types, "wanted": "i32"}),
+    ]
+
+
+def _recursions(tier: Tier, types: dict[str, str]) -> Iterator[Variant]:
+    dense = tier.name == "dense"
+    kernel = recursion_kernels.recursions_dense if dense else recursion_kernels.recursions
+    size = {"STATES" if dense else "PIECES": tier.size}
+    for name, backward, best in (("recursions", True, False), ("forward", False, False), ("best", False, True)):
+        constants = {**size, "BACKWARD": backward, "MAX": best, "PREDICATE": False}
+        yield Variant(f"{name}_{tier.name}_{tier.size}", kernel, constants, types, tier.num_warps)
+    if not dense:
+        kernel = recursion_kernels.recursions_checkpointed
+        yield Variant(f"recursions_checkpointed_{tier.size}", kernel, size, types, tier.num_warps)
+
+
+SCALARS = {
+    *("length", "vocab", "n_segments", "class_nodes", "group_nodes", "alpha_nodes", "beta_nodes", "pair_nodes"),
+    *("spread_nodes", "n_classes", "n_groups", "n_states", "width", "splits", "stride", "n", "k"),
+}
+
+
+def compiled(variant: Variant, arch: int) -> Resources:
+    """Compile one variant for an architecture and read what it takes."""
+    names = variant.kernel.arg_names
+    signature = {
+        name: "constexpr"
+        if name in variant.constants
+        else variant.types.get(name, "i32" if name in SCALARS else "*i32")
+        for name in names
+    }
+    constants = {(names.index(name),): value for name, value in variant.constants.items()}
+    source = ASTSource(variant.kernel, signature, constants)
+    options = {"num_warps": variant.num_warps, "enable_fp_fusion": True}
+    made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+    registers, spilled = _usage(made.asm["cubin"])
+    return Resources(variant.name, arch, 32 * variant.num_warps, registers, spilled, made.metadata.shared)
+
+
+def _usage(cubin: bytes) -> tuple[int, int]:
+    """Registers and stack bytes a thread, as `cuobjdump` reads them from the binary; a kernel has a stack for spills."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        printed = subprocess.run(
+            [tool, "--dump-resource-usage", file.name], check=True, capture_output=True, text=True
+        ).stdout
+    usage = {name: int(value) for name, value in re.findall(r"(REG|STACK|LOCAL):(\d+)", printed)}
+    return usage["REG"], usage["STACK"] + usage["LOCAL"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--arch", type=int, nargs="+", default=list(ARCHITECTURES))
+    parser.add_argument("--logits", default="bf16", choices=["bf16", "fp16", "fp32"])
+    parser.add_argument("--kernel", nargs="*", help="only these; all by default")
+    chosen = parser.parse_args(arguments)
+    wanted = [v for v in variants(chosen.logits) if not chosen.kernel or v.name in chosen.kernel]
+    print(json.dumps([asdict(compiled(variant, arch)) for arch in chosen.arch for variant in wanted], indent=1))
+
+
+if __name__ == "__main__":
+    main()
