@@ -7,8 +7,8 @@ function whose gradient is q − p; `decode` and `top` give accepted token strin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from diffinity.alignment.automaton import TokenAutomaton
 from diffinity.errors import InvalidArgument
 from diffinity.limits import Budget, current_limits
 
-Backend = Literal["auto", "numba", "torch"]
+Backend = Literal["auto", "numba", "torch", "triton"]
 Automata = TokenAutomaton | Sequence[TokenAutomaton]
 
 __all__ = [
@@ -62,9 +62,9 @@ def acceptance(
 
     `softmax` (B, L, V) is that of the logits, where the caller has it already.
 
-    `automaton` is one for all samples or a list with one for each. The CPU runs compiled loops, other devices
-    batched torch; `backend` overrides that. A sample whose P(L) is zero has log_prob −inf and marginals p, that
-    is a zero gradient.
+    `automaton` is one for all samples or a list with one for each. The CPU runs compiled loops, a GPU Triton
+    kernels (`diffinity[triton]`), other devices batched torch; `backend` overrides that. A sample whose P(L)
+    is zero has log_prob −inf and marginals p, that is a zero gradient.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Regex
@@ -74,6 +74,10 @@ def acceptance(
     0.6
     """
     automata = _check(probs, automaton)
+    if (kernels := _triton(probs, backend)) is not None:
+        weights = kernels.weights_of(probs, automata, not logits)
+        tilt = kernels.posterior_tilt(weights)
+        return Acceptance(tilt.log_prob, kernels.marginals(weights, tilt, _type_of_marginals(probs)))
     log_prob = torch.empty(probs.shape[0], dtype=torch.float64, device=probs.device)
     if _use_numba(probs, backend):
         samples = cpu.split(probs.cpu(), logits, None if softmax is None else softmax.cpu())
@@ -97,6 +101,7 @@ def path_acceptance(
     logits: bool = False,
     softmax: Tensor | None = None,
     seed: int | None = None,
+    backend: Backend = "auto",
 ) -> Acceptance:
     """As `acceptance`, but given one path of automaton states instead of all of them.
 
@@ -111,6 +116,9 @@ def path_acceptance(
     [0.0, 1.0, 0.0]
     """
     automata = _check(probs, automaton)
+    if (kernels := _triton(probs, backend)) is not None:
+        weights, tilt = _path_tilt(kernels, probs, automata, seed, not logits)
+        return Acceptance(tilt.log_prob, kernels.marginals(weights, tilt, _type_of_marginals(probs)))
     samples = cpu.split(probs.cpu(), logits, None if softmax is None else softmax.cpu())
     marginals = _room(probs)
     q = marginals.numpy()
@@ -139,12 +147,15 @@ def mean_acceptance(
     *,
     path: bool = False,
     seed: int | None = None,
+    certain: float | None = None,
+    backend: Backend = "auto",
 ) -> MeanAcceptance:
     """log P(L) and the mean embedding q·E given acceptance, for logits (B, L, V) and embedding E (V, d).
 
-    `softmax` is that of the logits, and may be written over; x (B, L, d) is its product with E. With `path` given
-    one path of states, as in `path_acceptance`. On the CPU the cost is that of the tokens outside the automaton's
-    largest class, and q itself is made only where it has to be.
+    `softmax` is that of the logits, and may be written over; x (B, L, d) is its product with E. With `path`
+    given one path of states, as in `path_acceptance`. Samples whose log probability is above −`certain` keep
+    x: they need no steering. On the CPU the cost is that of the tokens outside the automaton's largest class,
+    and q itself is made only where it has to be.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Regex
@@ -154,22 +165,49 @@ def mean_acceptance(
     >>> mean_acceptance(logits, cat, p, p @ embedding, embedding).mean.round(decimals=4).tolist()
     [[[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]]
     """
-    if not _in_compiled_loops(logits) or not logits.dtype == softmax.dtype == x.dtype == embedding.dtype:
-        found = _given(logits, automaton, softmax, path, seed)
+    if (kernels := _triton(logits, backend)) is not None:
+        automata = _check(logits, automaton)
+        _check_mean(logits, softmax, x, embedding)
+        weights, tilt = _tilt(kernels, logits, automata, path, seed)
+        return MeanAcceptance(tilt.log_prob, kernels.mean(weights, tilt, embedding, x, certain))
+    given = _mean_acceptance(logits, automaton, softmax, x, embedding, path, seed, backend)
+    if certain is None:
+        return given
+    return replace(given, mean=torch.where((given.log_prob > -certain)[:, None, None], x, given.mean))
+
+
+def _mean_acceptance(
+    logits: Tensor,
+    automaton: Automata,
+    softmax: Tensor,
+    x: Tensor,
+    embedding: Tensor,
+    path: bool,
+    seed: int | None,
+    backend: Backend,
+) -> MeanAcceptance:
+    same_type = logits.dtype == softmax.dtype == x.dtype == embedding.dtype
+    if backend == "torch" or not _in_compiled_loops(logits) or not same_type:
+        found = _given(logits, automaton, softmax, path, seed, backend)
         weights = embedding.expand(
             logits.shape[0], -1, -1
         )  # one product a sample, which rounds the same in every batch
         return MeanAcceptance(found.log_prob, torch.bmm(found.marginals.to(embedding.dtype), weights))
     automata = _one_for_each(logits, automaton)
+    _check_mean(logits, softmax, x, embedding)
+    length = logits.shape[1]
+    plans = [mean.plan_of(one, embedding, length, lambda one: _check_one(logits, one)) for one in automata]
+    draws = [np.random.default_rng((seed, i)) for i in range(len(plans))] if path and seed is not None else None
+    p = softmax.detach().contiguous()
+    return MeanAcceptance(*mean.conditional_mean(logits.detach().contiguous(), p, x, automata, plans, path, draws))
+
+
+def _check_mean(logits: Tensor, softmax: Tensor, x: Tensor, embedding: Tensor) -> None:
     batch, length, vocab = logits.shape
     shapes = tuple(softmax.shape), tuple(x.shape), tuple(embedding.shape)
     wanted = (batch, length, vocab), (batch, length, embedding.shape[-1]), (vocab, embedding.shape[-1])
     if shapes != wanted:
         raise InvalidArgument(f"softmax, x and embedding must have the shapes {wanted}, but have {shapes}")
-    plans = [mean.plan_of(one, embedding, length, lambda one: _check_one(logits, one)) for one in automata]
-    draws = [np.random.default_rng((seed, i)) for i in range(batch)] if path and seed is not None else None
-    p = softmax.detach().contiguous()
-    return MeanAcceptance(*mean.conditional_mean(logits.detach().contiguous(), p, x, automata, plans, path, draws))
 
 
 @dataclass(frozen=True)
@@ -181,7 +219,13 @@ class GradientAcceptance:
 
 
 def gradient_acceptance(
-    logits: Tensor, automaton: Automata, softmax: Tensor, *, path: bool = False, seed: int | None = None
+    logits: Tensor,
+    automaton: Automata,
+    softmax: Tensor,
+    *,
+    path: bool = False,
+    seed: int | None = None,
+    backend: Backend = "auto",
 ) -> GradientAcceptance:
     """log P(L) and its gradient q − p by the logits (B, L, V), whose `softmax` may be written over.
 
@@ -193,8 +237,11 @@ def gradient_acceptance(
     >>> gradient_acceptance(torch.zeros(1, 2, 2), ab, torch.full((1, 2, 2), 0.5)).gradient.tolist()
     [[[0.5, -0.5], [-0.5, 0.5]]]
     """
-    if not _in_compiled_loops(logits):
-        found = _given(logits, automaton, softmax, path, seed)
+    if (kernels := _triton(logits, backend)) is not None:
+        weights, tilt = _tilt(kernels, logits, _check(logits, automaton), path, seed)
+        return GradientAcceptance(tilt.log_prob, kernels.marginals(weights, tilt, softmax.dtype, less_p=True))
+    if backend == "torch" or not _in_compiled_loops(logits):
+        found = _given(logits, automaton, softmax, path, seed, backend)
         return GradientAcceptance(found.log_prob, found.marginals.to(softmax.dtype) - softmax)
     automata = _check(logits, automaton)
     if softmax.shape != logits.shape:
@@ -215,10 +262,34 @@ def _in_compiled_loops(logits: Tensor) -> bool:
     return logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.float64)
 
 
-def _given(logits: Tensor, automaton: Automata, softmax: Tensor, path: bool, seed: int | None) -> Acceptance:
+def _given(
+    logits: Tensor, automaton: Automata, softmax: Tensor, path: bool, seed: int | None, backend: Backend
+) -> Acceptance:
     if path:
-        return path_acceptance(logits, automaton, logits=True, softmax=softmax, seed=seed)
-    return acceptance(logits, automaton, logits=True, softmax=softmax)
+        return path_acceptance(logits, automaton, logits=True, softmax=softmax, seed=seed, backend=backend)
+    return acceptance(logits, automaton, logits=True, softmax=softmax, backend=backend)
+
+
+def _tilt(
+    kernels: Any, logits: Tensor, automata: Sequence[TokenAutomaton], path: bool, seed: int | None
+) -> tuple[Any, Any]:
+    """The kernels' weights, and how q differs from p."""
+    if path:
+        return _path_tilt(kernels, logits, automata, seed, False)
+    weights = kernels.weights_of(logits, automata, False)
+    return weights, kernels.posterior_tilt(weights)
+
+
+def _path_tilt(
+    kernels: Any, scores: Tensor, automata: Sequence[TokenAutomaton], seed: int | None, from_probs: bool
+) -> tuple[Any, Any]:
+    weights = kernels.weights_of(scores, automata, from_probs, log_groups=seed is None)
+    keys = None if seed is None else kernels.keys_of(seed, len(automata), scores.device)
+    return weights, kernels.path_tilt(weights, keys)
+
+
+def _type_of_marginals(probs: Tensor) -> torch.dtype:
+    return probs.dtype if probs.dtype == torch.float64 else torch.float32
 
 
 def _ratios(n: int, path: bool, seed: int | None) -> list[cpu.Ratios]:
@@ -231,7 +302,7 @@ def _generator(seed: int | None, sample: int) -> np.random.Generator | None:
 
 def _room(probs: Tensor) -> Tensor:
     """Where the marginals of probs (B, L, V) go on the CPU."""
-    return torch.empty(probs.shape, dtype=probs.dtype if probs.dtype == torch.float64 else torch.float32)
+    return torch.empty(probs.shape, dtype=_type_of_marginals(probs))
 
 
 def log_acceptance(logits: Tensor, automaton: Automata, *, backend: Backend = "auto") -> Tensor:
@@ -277,15 +348,15 @@ def decode(
     how: Literal["best", "sample", "argmax"] = "best",
     *,
     logits: bool = False,
-    seed: int | Sequence[tuple[int, int]] = 0,
+    seed: int | Sequence[tuple[int, int]] | Tensor = 0,
     backend: Backend = "auto",
 ) -> Decoded:
     """Token strings from distributions (B, L, V).
 
-    `best` is the most probable accepted string, exactly; `sample` a draw from the distribution given acceptance
-    (sample i from (seed, i), or from the i-th of the pairs given); both always are in the language, or
-    `InfeasibleConstraint` is raised. `argmax` takes the most probable token everywhere, in the language or not.
-    The backends draw different strings from one seed.
+    `best` is the most probable accepted string, exactly; `sample` a draw from the distribution given
+    acceptance (sample i from (seed, i), or from the i-th of the pairs given, (B, 2) if they are a tensor);
+    both always are in the language, or `InfeasibleConstraint` is raised. `argmax` takes the most probable
+    token everywhere, in the language or not. The backends draw different strings from one seed.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Regex
@@ -299,12 +370,21 @@ def decode(
     seeds = [(seed, i) for i in range(len(automata))] if isinstance(seed, int) else seed
     if len(seeds) != len(automata):
         raise InvalidArgument(f"{len(seeds)} seeds for {len(automata)} samples")
-    in_compiled_loops = _use_numba(probs, backend)
+    kernels = _triton(probs, backend)
+    in_compiled_loops = kernels is None and _use_numba(probs, backend)
     if how != "argmax":
         for one, _ in _by_automaton(automata):
             one.check_feasible(probs.shape[1])
+        if kernels is not None:
+            if how == "best":
+                log_prob, tokens = kernels.best_strings(probs, automata, not logits)
+            else:
+                keys = kernels.keys_of(seed, len(automata), probs.device)
+                log_prob, tokens = kernels.draws(probs, automata, not logits, keys)
+            return Decoded(tokens, log_prob)
         if not in_compiled_loops:
-            return _decode_batched(probs, automata, how, logits, seeds)
+            return _decode_batched(probs, automata, how, logits, _pairs(seeds))
+    seeds = _pairs(seeds)
     samples = cpu.split(probs.cpu(), logits)
     if how == "argmax":
         tokens = probs.argmax(dim=-1)
@@ -322,6 +402,10 @@ def decode(
     found = cpu.over_batch(work, len(samples))
     tokens = torch.from_numpy(np.stack([one[1] for one in found])).to(probs.device)
     return Decoded(tokens, torch.tensor([one[0] for one in found], dtype=torch.float64, device=probs.device))
+
+
+def _pairs(seeds: Sequence[tuple[int, int]] | Tensor) -> Sequence[tuple[int, int]]:
+    return [(a, b) for a, b in seeds.tolist()] if isinstance(seeds, Tensor) else seeds
 
 
 def _decode_batched(
@@ -344,7 +428,7 @@ def _decode_batched(
 
 
 def top(
-    probs: Tensor, automaton: Automata, k: int, *, logits: bool = False
+    probs: Tensor, automaton: Automata, k: int, *, logits: bool = False, backend: Backend = "auto"
 ) -> list[list[tuple[float, list[int]]]]:
     """For each sample the k most probable accepted token strings with their log probabilities, best first.
 
@@ -357,6 +441,12 @@ def top(
     if k < 1:
         raise InvalidArgument(f"k must be at least 1, but is {k}")
     automata = _check(probs, automaton)
+    if (kernels := _triton(probs, backend)) is not None:
+        values, strings = (t.tolist() for t in kernels.top_strings(probs, automata, not logits, k))
+        return [
+            [(value, ids) for value, ids in zip(*sample, strict=True) if value > -np.inf]
+            for sample in zip(values, strings, strict=True)
+        ]
     samples = cpu.split(probs.cpu(), logits)
     found = cpu.over_batch(lambda i: cpu.best_strings(samples[i], automata[i], k), len(samples))
     return [[(value, ids.tolist()) for value, ids in one] for one in found]
@@ -405,9 +495,29 @@ def foreseen_bytes(automaton: TokenAutomaton, length: int) -> int:
     return (length + 1) * (by_state * automaton.n_states + by_class * automaton.n_classes + 24 * edges.n_groups)
 
 
+def _triton(probs: Tensor, backend: Backend) -> Any:
+    """The Triton kernels, where these distributions go to them; None where not."""
+    if backend not in get_args(Backend):
+        raise InvalidArgument(f"backend must be one of {', '.join(get_args(Backend))}, but is {backend!r}")
+    if backend != "triton" and not (backend == "auto" and probs.device.type == "cuda"):
+        return None
+    try:
+        from diffinity.acceptance import triton_backend
+    except ImportError as error:
+        if backend == "auto":
+            return None
+        raise InvalidArgument(
+            f"the backend 'triton' needs a package that is not here ({error}): pip install 'diffinity[triton]'"
+        ) from None
+    if probs.device.type == "cpu" and not triton_backend.interpreted():
+        raise InvalidArgument(
+            "the backend 'triton' is for a GPU, and these distributions are on the CPU; its kernels run there "
+            "only in Triton's interpreter, for tests (TRITON_INTERPRET=1)"
+        )
+    return triton_backend
+
+
 def _use_numba(probs: Tensor, backend: Backend) -> bool:
-    if backend not in ("auto", "numba", "torch"):
-        raise InvalidArgument(f"backend must be 'auto', 'numba' or 'torch', but is {backend!r}")
     return backend == "numba" or (backend == "auto" and probs.device.type == "cpu")
 
 

@@ -10,7 +10,6 @@ import triton
 import triton.language as tl
 
 from diffinity.acceptance.triton_backend.trees import (
-    CLASS_SEGMENTS,
     CLASS_TREE,
     FAN_IN,
     GROUP_TREE,
@@ -25,7 +24,6 @@ from diffinity.acceptance.triton_backend.trees import (
     TILE_ROWS,
     TILE_WIDTH,
     USEFUL,
-    add_up,
     add_up_array,
     destinations_of,
     entries_of,
@@ -33,8 +31,8 @@ from diffinity.acceptance.triton_backend.trees import (
     level_of,
 )
 
-__all__ = ["best_in_groups", "segment_sums", "weigh"]
-_USED = (CLASS_SEGMENTS, add_up)
+NATS_BELOW_ONE = tl.constexpr(500.0)
+NATS_ABOVE_ONE = tl.constexpr(600.0)
 
 
 @triton.jit
@@ -145,10 +143,10 @@ def weigh(
     classes,
     class_base,  # (B,)
     class_log,  # (B, L, class nodes), out: logarithms of the class sums, not normalised
-    weight,  # (B, L, class nodes), out: class sums over that of the largest useful class
+    weight,  # (B, L, class nodes), out: class sums over the position's scale
     grouped,  # (B, L, group nodes), out: sums of weights over groups; with LOG_GROUPS their logarithms
     log_norm,  # (B, L), out: logarithm of the sum over all tokens; 0 for probabilities
-    log_scale,  # (B, L), out: logarithm of the probability of the largest useful class
+    log_scale,  # (B, L), out: logarithm of the position's scale, as a rule that of the largest useful class
     length,
     n_segments,
     class_nodes,
@@ -192,6 +190,7 @@ def weigh(
     useful = field(arena, USEFUL)
     best = tl.full((PIECES,), -INFINITY, tl.float64)
     best_useful = tl.full((PIECES,), -INFINITY, tl.float64)
+    least_useful = tl.full((PIECES,), INFINITY, tl.float64)
     for start in range(0, n, PIECES):
         c = start + tl.arange(0, PIECES)
         peak = tl.load(class_log + c, mask=c < n, other=-INFINITY)
@@ -201,9 +200,13 @@ def weigh(
         best = tl.maximum(best, log_sum)
         leads = tl.load(useful + c, mask=c < n, other=0) != 0
         best_useful = tl.maximum(best_useful, tl.where(leads, log_sum, -INFINITY))
+        least_useful = tl.minimum(least_useful, tl.where(leads & (log_sum > -INFINITY), log_sum, INFINITY))
     most, scale = tl.max(best, axis=0), tl.max(best_useful, axis=0)
     most = tl.where(most > -INFINITY, most, 0.0)
     scale = tl.where(scale > -INFINITY, scale, most)
+    # Where classes differ by more than float64 can show below 1, the largest weights go far above it instead.
+    excess = scale - tl.min(least_useful, axis=0) - NATS_BELOW_ONE
+    scale -= tl.minimum(tl.maximum(excess, 0.0), NATS_ABOVE_ONE)
     all_of_it = tl.zeros((PIECES,), tl.float64)
     for start in range(0, n, PIECES):
         c = start + tl.arange(0, PIECES)

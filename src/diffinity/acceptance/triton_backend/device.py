@@ -29,13 +29,14 @@ class Tier:
     name: str
     size: int  # states of a matrix in registers, or pieces that threads add up at a time
     num_warps: int
-    limit: int  # states, at most
+    limit: int  # states that a text can meet, at most
+    shared_bytes: int  # of shared memory, at most
 
 
-DENSE_16 = Tier("dense", 16, 1, 16)
-DENSE_32 = Tier("dense", 32, 4, 32)
-TREE_128 = Tier("tree", 128, 4, 2048)
-TREE_512 = Tier("tree", 512, 16, layout.TREE_LIMIT)
+DENSE_16 = Tier("dense", 16, 1, 16, 512)
+DENSE_32 = Tier("dense", 32, 4, 32, 2048)
+TREE_128 = Tier("tree", 128, 4, 2048, 2048)
+TREE_512 = Tier("tree", 512, 16, layout.TREE_LIMIT, 8192)
 TIERS = (DENSE_16, DENSE_32, TREE_128, TREE_512)
 
 
@@ -65,6 +66,7 @@ class Batch:
     programmes: Tensor  # int32
     programme_base: Tensor  # (B,), int64
     groups: tuple[Group, ...]
+    by_checkpointing: tuple[tuple[bool, Tensor], ...]  # the samples whose masses are not kept, and the others
     size: int
     length: int
     vocab: int
@@ -154,12 +156,14 @@ def _combined(automata: Sequence[TokenAutomaton], length: int, device: torch.dev
     c: list[ClassLayout] = [one.layout for one in classes]
     p: list[ProgrammeLayout] = [one.layout for one in programmes]
     kept = [one for one in p if not _checkpointed(one, length)]
+    groups = _groups([p[i] for i in of_sample], length, device)
     return Batch(
         class_arena,
         class_base,
         programme_arena,
         programme_base,
-        _groups([p[i] for i in of_sample], length, device),
+        groups,
+        _by_checkpointing(groups),
         size=len(automata),
         length=length,
         vocab=c[0].vocab,
@@ -231,3 +235,8 @@ def _groups(programmes: Sequence[ProgrammeLayout], length: int, device: torch.de
         Group(tier, checkpointed, torch.tensor(samples, dtype=torch.int32).to(device))
         for (tier, checkpointed), samples in which.items()
     )
+
+
+def _by_checkpointing(groups: Sequence[Group]) -> tuple[tuple[bool, Tensor], ...]:
+    which = {flag: [group.which for group in groups if group.checkpointed == flag] for flag in (False, True)}
+    return tuple((flag, torch.cat(samples)) for flag, samples in which.items() if samples)

@@ -1,13 +1,14 @@
 """How an automaton is laid out for the kernels: one array of whole numbers, read by offsets from its header.
 
-Every sum over sets of unequal size (tokens of a class, classes of a group, arrows into a state) is a `tree`: pieces of
-at most eight entries, whose results are entries of the next level. A thread adds up a piece in its registers, no
-order depends on how many threads there are, and no atomic operation is needed.
+Every sum over sets of unequal size (segments of a class, classes of a group, arrows into a state) is a `tree`:
+pieces of at most eight entries, whose results are entries of the next level. A thread adds up a piece in its
+registers, no order depends on how many threads there are, and no atomic operation is needed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,18 +38,18 @@ class Arena:
     def set(self, field: int, value: int) -> None:
         self._header[field] = value
 
-    def put(self, field: int, array: NDArray[np.integer]) -> None:
+    def put(self, field: int, array: NDArray[Any]) -> None:
         """Append the array and note its offset in the header."""
         self.set(field, self.append(array))
 
-    def append(self, array: NDArray[np.integer]) -> int:
+    def append(self, array: NDArray[Any]) -> int:
         offset = self._size
         self._parts.append(np.ascontiguousarray(array, np.int32).ravel())
         self._size += self._parts[-1].size
         return offset
 
     def put_tree(self, field: int, tree: Tree) -> None:
-        """A block (levels, offsets of indices, second indices and destinations, first and last piece of each level)."""
+        """A block: levels; offsets of indices, second indices and destinations; the pieces of each level."""
         offsets = [self.append(tree.index), self.append(tree.second), self.append(tree.destination)]
         levels = np.ravel(list(zip(tree.levels[:-1], tree.levels[1:], strict=True)))
         self.put(field, np.concatenate([[len(tree.levels) - 1, *offsets], levels]))
@@ -82,7 +83,8 @@ def tree_of(first: NDArray[np.integer], index: NDArray[np.integer], second: NDAr
     n_nodes, levels = len(rows), [0]
     indices: list[I32] = []
     destinations: list[I32] = []
-    starts, sizes = np.asarray(first[:-1], np.int64), np.diff(np.asarray(first, np.int64))
+    starts: I64 = np.asarray(first[:-1], np.int64)
+    sizes: I64 = np.asarray(first[1:], np.int64) - starts
     entries, other = np.asarray(index, np.int32), np.asarray(second, np.int32)
     seconds = np.zeros(0, np.int32)
     while len(rows) or not indices:
@@ -126,7 +128,7 @@ class ClassLayout:
     vocab: int
 
 
-# Fields of the header of a ClassLayout; the kernels have the same numbers.
+# Fields of the header of a ClassLayout; `trees.py` has the same numbers.
 N_CLASSES, N_GROUPS, N_TILES, TILE_WIDTH, TILE_ROWS, ROW_SEGMENT, SEGMENT_FIRST = 0, 1, 2, 3, 4, 5, 6
 ORDER, CLASS_OF, CLASS_SEGMENTS, USEFUL, CLASS_TREE, GROUP_TREE, SPREAD_TREE, MEMBERS_FIRST, MEMBERS = range(7, 16)
 
@@ -134,8 +136,8 @@ ORDER, CLASS_OF, CLASS_SEGMENTS, USEFUL, CLASS_TREE, GROUP_TREE, SPREAD_TREE, ME
 def class_layout(automaton: TokenAutomaton) -> ClassLayout:
     """The layout of an automaton's classes and groups.
 
-    A class is cut into segments: tokens of one chunk of neighbours, `TILE` at most. A program of the first pass reads
-    a tile: segments of like width, `TILE` tokens together.
+    A class is cut into segments: tokens of one chunk of neighbours, `TILE` at most. A program of the first pass
+    reads a tile: segments of like width, `TILE` tokens together.
     """
     order, first = automaton.tokens_by_class
     segment_first, class_segments = _segments(order, first)
@@ -145,7 +147,7 @@ def class_layout(automaton: TokenAutomaton) -> ClassLayout:
     tile_segments: list[I32] = []
     for w in range(width.max() + 1):
         members = np.flatnonzero(width == w)
-        members = members[np.argsort(order[segment_first[members]], kind="stable")]  # neighbours in memory together
+        members = members[np.argsort(order[segment_first[members]], kind="stable")]  # neighbours together
         rows = TILE // FOUR**w
         for i in range(0, len(members), rows):
             some = np.full(rows, -1, np.int32)
@@ -220,12 +222,12 @@ class ProgrammeLayout:
         return next((limit for limit in DENSE_LIMITS if self.n_states <= limit), 0)
 
 
-# Fields of the header of a ProgrammeLayout; the kernels have the same numbers.
-N_STATES, LIVE, DENSE, IN_TREE, OUT_TREE, PAIR_TREE, IN_FIRST, IN_TAIL, IN_GROUP, STATE_NAME = range(10)
+# Fields of the header of a ProgrammeLayout; `trees.py` has the same numbers.
+N_STATES, LIVE, DENSE, IN_TREE, OUT_TREE, PAIR_TREE, IN_FIRST, IN_TAIL, IN_GROUP = range(9)
 
 
 def programme_layout(automaton: TokenAutomaton, length: int) -> ProgrammeLayout:
-    """The layout of the dynamic programme over texts of `length` tokens; states that none can meet are left out."""
+    """The layout of the programme over texts of `length` tokens; states that none can meet are left out."""
     live = automaton.live(length)
     met = np.flatnonzero(live.any(axis=0))
     met = met[np.argsort(live[:, met].argmax(axis=0), kind="stable")]  # states of like position together
@@ -257,7 +259,6 @@ def programme_layout(automaton: TokenAutomaton, length: int) -> ProgrammeLayout:
     arena.put(IN_FIRST, in_first)
     arena.put(IN_TAIL, tail[by_head])
     arena.put(IN_GROUP, group[by_head])
-    arena.put(STATE_NAME, met)
     return ProgrammeLayout(
         arena.array(),
         n,

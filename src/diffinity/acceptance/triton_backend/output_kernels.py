@@ -1,7 +1,8 @@
 """From the recursions to what guidance asks for: q (or q − p), and q·E without writing q.
 
-q of a token is exp(logit + bias of its class): the bias is log(posterior probability of the class) less the logarithm
-of the class sum. It is kept in two float32 parts, so that a logit of a thousand loses no digits when the bias is added.
+q of a token is exp(logit + bias of its class): the bias is log(posterior probability of the class) less the
+logarithm of the class sum. It is kept in two float32 parts, so that a logit of a thousand loses no digits when the
+bias is added.
 """
 
 from __future__ import annotations
@@ -80,16 +81,18 @@ def posterior(
         total += part * tl.load(grouped + g, mask=g < n_groups, other=0.0)
     norm = tl.sum(total, axis=0)
     add_up_array(arena, field(arena, SPREAD_TREE), share, spread, PIECES)
-    possible = tl.load(log_prob + sample) > -INFINITY
+    possible = (tl.load(log_prob + sample) > -INFINITY) & (norm > 0)
+    log_total = tl.log(tl.where(norm > 0, norm, 1.0))
     unchanged = -tl.load(log_norm + row)
     n = tl.load(arena + N_CLASSES)
     for start in range(0, n, PIECES):
         c = start + tl.arange(0, PIECES)
-        mass = tl.load(weight + row * class_nodes + c, mask=c < n, other=0.0)
-        mass *= tl.load(spread + c, mask=c < n, other=0.0) / tl.where(norm > 0, norm, 1.0)
-        log_mass = tl.where(mass > 0, tl.log(tl.where(mass > 0, mass, 1.0)), -INFINITY)
+        w = tl.load(weight + row * class_nodes + c, mask=c < n, other=0.0)
+        part = tl.load(spread + c, mask=c < n, other=0.0)
+        some = (w > 0) & (part > 0)
+        log_mass = tl.log(tl.where(some, w, 1.0)) + tl.log(tl.where(some, part, 1.0)) - log_total
         log_sum = tl.load(class_log + row * class_nodes + c, mask=c < n, other=0.0)
-        value = tl.where(mass > 0, log_mass - log_sum, -INFINITY)
+        value = tl.where(some, log_mass - log_sum, -INFINITY)
         _store_bias(bias, rest, row * n_classes + c, tl.where(possible, value, unchanged), c < n)
 
 
@@ -210,13 +213,12 @@ def mean_parts(
     BLOCK: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """q·E over one share of the vocabulary. Grid (splits, L / ROWS, B · d / COLUMNS)."""
-    blocks = tl.cdiv(width, COLUMNS)
-    sample = (tl.program_id(2) // blocks).to(tl.int64)
+    """q·E over one share of the vocabulary. Grid (splits, L / ROWS, B)."""
+    sample = tl.program_id(2).to(tl.int64)
     arena = classes + tl.load(class_base + sample)
     class_of = field(arena, CLASS_OF)
     k = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    column = (tl.program_id(2) % blocks) * COLUMNS + tl.arange(0, COLUMNS)
+    column = tl.arange(0, COLUMNS)
     row = sample * length + k
     total = tl.zeros((ROWS, COLUMNS), ACC)
     share = tl.cdiv(tl.cdiv(vocab, BLOCK), splits) * BLOCK

@@ -1,4 +1,4 @@
-"""Paths and strings: the way back along the best path, draws, and the k best strings.
+"""Paths and strings: the way back along the best path, and draws.
 
 Draws use counter-based random numbers: sample (seed, index) has the same at every position in every batch.
 """
@@ -10,23 +10,26 @@ import triton.language as tl
 
 from diffinity.acceptance.triton_backend.trees import (
     CLASS_SEGMENTS,
+    FIRST_OF_NONE,
     IN_FIRST,
     IN_GROUP,
     IN_TAIL,
     INFINITY,
-    LIVE,
     MEMBERS,
     MEMBERS_FIRST,
-    N_CLASSES,
-    N_GROUPS,
     N_STATES,
     ORDER,
     SEGMENT_FIRST,
     field,
-    is_live,
 )
 
-FIRST_OF_NONE = tl.constexpr(2147483647)
+
+@triton.jit
+def fill_keys(keys, seed, n, BLOCK: tl.constexpr):
+    """keys (n, 2), int64: (seed, i). Grid (n / BLOCK,)."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(keys + 2 * i, i.to(tl.int64) * 0 + seed, mask=i < n)
+    tl.store(keys + 2 * i + 1, i.to(tl.int64), mask=i < n)
 
 
 @triton.jit
@@ -43,7 +46,7 @@ def uniform(keys, sample, position, purpose):
 
 
 @triton.jit
-def _arrow_shares(arena, here, weight, state, e, end, MAX: tl.constexpr):
+def _arrow_shares(arena, here, weight, e, end, MAX: tl.constexpr):
     """What the arrows e into a state bring: forward mass of the tail times weight, or the sum of logarithms."""
     tail = tl.load(field(arena, IN_TAIL) + e, mask=e < end, other=0)
     group = tl.load(field(arena, IN_GROUP) + e, mask=e < end, other=0)
@@ -51,8 +54,7 @@ def _arrow_shares(arena, here, weight, state, e, end, MAX: tl.constexpr):
     w = tl.load(weight + group, mask=e < end, other=-INFINITY if MAX else 0.0)
     if MAX:
         return mass + w
-    else:
-        return mass * w
+    return mass * w
 
 
 @triton.jit
@@ -93,7 +95,7 @@ def best_path(
             for start in range(first, end, BLOCK):
                 e = start + tl.arange(0, BLOCK)
                 here, weight = values + k * alpha_nodes, grouped + k * group_nodes
-                value = _arrow_shares(arena, here, weight, state, e, end, True)
+                value = _arrow_shares(arena, here, weight, e, end, True)
                 largest = tl.max(value, axis=0)
                 at = tl.min(tl.where((value == largest) & (e < end), e, FIRST_OF_NONE), axis=0)
                 arrow = tl.where(largest > best, at, arrow)
@@ -166,12 +168,12 @@ def draw_path(
             total = nothing
             for start in range(first, end, BLOCK):
                 e = start + tl.arange(0, BLOCK)
-                total += tl.sum(_arrow_shares(arena, here, weight, state, e, end, False), axis=0)
+                total += tl.sum(_arrow_shares(arena, here, weight, e, end, False), axis=0)
             threshold = total * uniform(keys, sample, k, 0)
             before, found, arrow = nothing, n < 0, first
             for start in range(first, end, BLOCK):
                 e = start + tl.arange(0, BLOCK)
-                share = _arrow_shares(arena, here, weight, state, e, end, False)
+                share = _arrow_shares(arena, here, weight, e, end, False)
                 before, arrow, found = _choose(share, e, before, threshold, arrow, found, e < end)
             group = tl.load(field(arena, IN_GROUP) + arrow)
             state = tl.load(field(arena, IN_TAIL) + arrow)
@@ -300,193 +302,3 @@ def string_log_prob(
             x = tl.where(x > 0, tl.log(tl.where(x > 0, x, 1.0)), -INFINITY)
         total += tl.where(k < length, x - tl.load(log_norm + row, mask=k < length, other=0.0), 0.0)
     tl.store(log_prob + sample, tl.sum(total, axis=0))
-
-
-@triton.jit
-def _next(value, order, last_value, last_order, mask):
-    """The largest value after (last_value, last_order) in the order of falling values, then rising `order`."""
-    after = mask & ((value < last_value) | ((value == last_value) & (order > last_order)))
-    top = tl.max(tl.where(after, value, -INFINITY), axis=0)
-    first = tl.min(tl.where(after & (value == top), order, FIRST_OF_NONE), axis=0)
-    return top, first
-
-
-@triton.jit
-def top_in_classes(
-    logits,  # (B, L, V)
-    classes,
-    class_base,  # (B,)
-    log_norm,  # (B, L)
-    value,  # (B, L, C, K), out: log p
-    token,  # (B, L, C, K), int32, out; −1 for none
-    length,
-    vocab,
-    n_classes,
-    wanted,
-    FROM_PROBS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """The k most probable tokens of each class. Grid (C, B·L)."""
-    c, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    arena = classes + tl.load(class_base + row // length)
-    if c < tl.load(arena + N_CLASSES):
-        segments = field(arena, CLASS_SEGMENTS)
-        first = tl.load(field(arena, SEGMENT_FIRST) + tl.load(segments + c))
-        end = tl.load(field(arena, SEGMENT_FIRST) + tl.load(segments + c + 1))
-        norm = tl.load(log_norm + row)
-        last, last_token = tl.full((), INFINITY, tl.float64), first * 0 - 1
-        out = (row * n_classes + c) * wanted
-        for j in range(wanted):
-            top, chosen = tl.full((), -INFINITY, tl.float64), first * 0 - 1
-            for start in range(first, end, BLOCK):
-                i = start + tl.arange(0, BLOCK)
-                v = tl.load(field(arena, ORDER) + i, mask=i < end, other=0)
-                x = tl.load(logits + row * vocab + v, mask=i < end, other=0.0).to(tl.float64)
-                if FROM_PROBS:
-                    x = tl.where(x > 0, tl.log(tl.where(x > 0, x, 1.0)), -INFINITY)
-                largest, at = _next(x, v, last, last_token, i < end)
-                better = largest > top
-                chosen = tl.where(better, at, chosen)
-                top = tl.where(better, largest, top)
-            tl.store(value + out + j, tl.where(chosen >= 0, top - norm, -INFINITY))
-            tl.store(token + out + j, chosen)
-            last, last_token = top, chosen
-
-
-@triton.jit
-def top_in_groups(
-    class_value,  # (B, L, C, K)
-    class_token,  # (B, L, C, K)
-    classes,
-    class_base,  # (B,)
-    value,  # (B, L, G, K), out
-    token,  # (B, L, G, K), int32, out; −1 for none
-    length,
-    n_classes,
-    n_groups,
-    wanted,
-    BLOCK: tl.constexpr,
-):
-    """The k most probable tokens of each group. Grid (G, B·L)."""
-    g, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    arena = classes + tl.load(class_base + row // length)
-    if g < tl.load(arena + N_GROUPS):
-        first = tl.load(field(arena, MEMBERS_FIRST) + g) * wanted
-        end = tl.load(field(arena, MEMBERS_FIRST) + g + 1) * wanted
-        last = tl.full((), INFINITY, tl.float64)
-        last_token = first * 0 - 1
-        out = (row * n_groups + g) * wanted
-        for j in range(wanted):
-            top, chosen = tl.full((), -INFINITY, tl.float64), first * 0 - 1
-            for start in range(first, end, BLOCK):
-                i = start + tl.arange(0, BLOCK)
-                c = tl.load(field(arena, MEMBERS) + i // wanted, mask=i < end, other=0)
-                at = (row * n_classes + c) * wanted + i % wanted
-                x = tl.load(class_value + at, mask=i < end, other=-INFINITY)
-                v = tl.load(class_token + at, mask=i < end, other=-1)
-                largest, best = _next(x, v, last, last_token, (i < end) & (v >= 0))
-                better = (largest > top) | ((largest == top) & (best < chosen) & (largest > -INFINITY))
-                chosen = tl.where(better, best, chosen)
-                top = tl.where(better, largest, top)
-            tl.store(value + out + j, top)
-            tl.store(token + out + j, chosen)
-            last, last_token = top, chosen
-
-
-@triton.jit
-def top_step(
-    programmes,
-    programme_base,  # (B,)
-    group_value,  # (B, L, G, K)
-    group_token,  # (B, L, G, K)
-    value,  # (B, L+1, S, K)
-    source,  # (B, L+1, S, K), int32, out: K·state + rank that an entry continues
-    token,  # (B, L+1, S, K), int32, out
-    k,
-    length,
-    n_groups,
-    n_states,
-    wanted,
-    BLOCK: tl.constexpr,
-):
-    """The k best strings of k + 1 tokens that lead to each state. Grid (S, B)."""
-    state, sample = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    arena = programmes + tl.load(programme_base + sample)
-    n = tl.load(arena + N_STATES)
-    if state < n:
-        here = value + (sample * (length + 1) + k) * n_states * wanted
-        out = ((sample * (length + 1) + k + 1) * n_states + state) * wanted
-        group_value += (sample * length + k) * n_groups * wanted
-        group_token += (sample * length + k) * n_groups * wanted
-        alive = is_live(field(arena, LIVE), n, k + 1, state, state < n)
-        first = tl.load(field(arena, IN_FIRST) + state)
-        end = tl.where(alive, tl.load(field(arena, IN_FIRST) + state + 1), first)
-        pairs = wanted * wanted
-        last = tl.full((), INFINITY, tl.float64)
-        last_at = first * 0 - 1
-        for j in range(wanted):
-            top = tl.full((), -INFINITY, tl.float64)
-            chosen = first * 0 - 1
-            for start in range(0, (end - first) * pairs, BLOCK):
-                i = start + tl.arange(0, BLOCK)
-                inside = i < (end - first) * pairs
-                e, rank, choice = first + i // pairs, (i % pairs) // wanted, i % wanted
-                tail = tl.load(field(arena, IN_TAIL) + e, mask=inside, other=0)
-                group = tl.load(field(arena, IN_GROUP) + e, mask=inside, other=0)
-                x = tl.load(here + tail * wanted + rank, mask=inside, other=-INFINITY)
-                x += tl.load(group_value + group * wanted + choice, mask=inside, other=-INFINITY)
-                largest, at = _next(x, i, last, last_at, inside)
-                better = largest > top
-                chosen = tl.where(better, at, chosen)
-                top = tl.where(better, largest, top)
-            some = chosen >= 0
-            e, rank, choice = first + chosen // pairs, (chosen % pairs) // wanted, chosen % wanted
-            tail = tl.load(field(arena, IN_TAIL) + e, mask=some, other=0)
-            group = tl.load(field(arena, IN_GROUP) + e, mask=some, other=0)
-            tl.store(value + out + j, top)
-            tl.store(source + out + j, tail * wanted + rank)
-            tl.store(token + out + j, tl.load(group_token + group * wanted + choice, mask=some, other=-1))
-            last, last_at = top, chosen
-
-
-@triton.jit
-def top_strings(
-    programmes,
-    programme_base,  # (B,)
-    value,  # (B, L+1, S, K)
-    source,  # (B, L+1, S, K), int32
-    token,  # (B, L+1, S, K), int32
-    log_prob,  # (B, K), out: −inf where there are no more
-    strings,  # (B, K, L), int32, out
-    length,
-    n_states,
-    wanted,
-    BLOCK: tl.constexpr,
-):
-    """The k best strings of each sample. Grid (B,)."""
-    sample = tl.program_id(0).to(tl.int64)
-    arena = programmes + tl.load(programme_base + sample)
-    size = tl.load(arena + N_STATES) * wanted
-    stride = n_states * wanted
-    base = sample * (length + 1) * stride
-    last = tl.full((), INFINITY, tl.float64)
-    last_at = size * 0 - 1
-    for j in range(wanted):
-        top = tl.full((), -INFINITY, tl.float64)
-        chosen = size * 0 - 1
-        for start in range(0, size, BLOCK):
-            i = start + tl.arange(0, BLOCK)
-            x = tl.load(value + base + length * stride + i, mask=i < size, other=-INFINITY)
-            largest, at = _next(x, i, last, last_at, i < size)
-            better = largest > top
-            chosen = tl.where(better, at, chosen)
-            top = tl.where(better, largest, top)
-        tl.store(log_prob + sample * wanted + j, top)
-        at = chosen
-        for i in range(length):
-            k = length - i
-            some = at >= 0
-            v = tl.load(token + base + k * stride + at, mask=some, other=-1)
-            tl.store(strings + (sample * wanted + j) * length + k - 1, v)
-            at = tl.load(source + base + k * stride + at, mask=some, other=-1)
-        last, last_at = top, chosen

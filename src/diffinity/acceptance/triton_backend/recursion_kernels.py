@@ -1,8 +1,8 @@
 """The forward and backward recursions, one program a sample, with the loop over positions inside the kernel.
 
-Three tiers: up to 32 states transitions are a matrix in registers; above, masses are in memory, which the first-level
-cache holds, and states add up their arrows by trees; where even the masses of all positions are too much, only those
-of every √L-th are kept, and the stretches between are computed again on the way back.
+Three tiers: up to 32 states transitions are a matrix in registers; above, masses are in memory, which the
+first-level cache holds, and states add up their arrows by trees; where even the masses of all positions are too
+much, only those of every √L-th are kept, and the stretches between are computed again on the way back.
 
 Masses are float64. They are rescaled by powers of two, which costs no digit, and only when they leave the range in
 which a product with a weight is safe.
@@ -31,7 +31,7 @@ from diffinity.acceptance.triton_backend.trees import (
     power_of_two,
 )
 
-SAFE = tl.constexpr(64)  # binary digits that masses may drift before they are rescaled
+SAFE = tl.constexpr(32)  # binary digits that masses may drift before they are rescaled
 LN2 = tl.constexpr(0.6931471805599453)
 
 
@@ -40,16 +40,14 @@ def _combine(mass, weight, MAX: tl.constexpr):
     """Along an arrow: a product, or for the best path a sum of logarithms."""
     if MAX:
         return mass + weight
-    else:
-        return mass * weight
+    return mass * weight
 
 
 @triton.jit
 def _over_entries(x, MAX: tl.constexpr):
     if MAX:
         return tl.max(x, axis=1)
-    else:
-        return tl.sum(x, axis=1)
+    return tl.sum(x, axis=1)
 
 
 @triton.jit
@@ -157,7 +155,7 @@ def _begin(arena, row, n, MAX: tl.constexpr, PIECES: tl.constexpr):
 
 
 @triton.jit
-def _end(arena, alpha, beta, n, length, PIECES: tl.constexpr):
+def _end(alpha, beta, n, PIECES: tl.constexpr):
     """Backward masses after the last token: one for accepting states that have forward mass."""
     for start in range(0, n, PIECES):
         s = start + tl.arange(0, PIECES)
@@ -180,8 +178,7 @@ def _total(row, n, MAX: tl.constexpr, PIECES: tl.constexpr):
             total += mass
     if MAX:
         return tl.max(total, axis=0)
-    else:
-        return tl.sum(total, axis=0)
+    return tl.sum(total, axis=0)
 
 
 @triton.jit
@@ -199,9 +196,8 @@ def _log_of(total, shifted, scales, MAX: tl.constexpr):
     """log P(L) from the last masses, the exponent taken out of them, and the scales of the weights."""
     if MAX:
         return total + scales
-    else:
-        safe = tl.where(total > 0, total, 1.0)
-        return tl.where(total > 0, tl.log(safe) + shifted.to(tl.float64) * LN2 + scales, -INFINITY)
+    safe = tl.where(total > 0, total, 1.0)
+    return tl.where(total > 0, tl.log(safe) + shifted.to(tl.float64) * LN2 + scales, -INFINITY)
 
 
 @triton.jit
@@ -326,7 +322,7 @@ def recursions(
             tl.store(log_prob + sample, -INFINITY)
     if BACKWARD:
         beta += sample * (length + 1) * beta_nodes
-        _end(arena, last, beta + length * beta_nodes, n, length, PIECES)
+        _end(last, beta + length * beta_nodes, n, PIECES)
         for i in range(length):
             k = length - 1 - i
             after = beta + (k + 1) * beta_nodes
@@ -393,9 +389,7 @@ def recursions_checkpointed(
         for i in range(steps):
             here = stretch + i * alpha_nodes
             k = begin + i
-            top = _ahead(
-                arena, here, here + alpha_nodes, weights + k * group_nodes, k, n, False, PIECES
-            )
+            top = _ahead(arena, here, here + alpha_nodes, weights + k * group_nodes, k, n, False, PIECES)
             shift = _shift_for(top)
             if shift != 0:
                 _rescale(here + alpha_nodes, n, shift, PIECES)
@@ -405,7 +399,7 @@ def recursions_checkpointed(
             _copy(last, mark + alpha_nodes, n, PIECES)
         else:
             if begin + steps == length:
-                _end(arena, last, behind + (length % 2) * beta_nodes, n, length, PIECES)
+                _end(last, behind + (length % 2) * beta_nodes, n, PIECES)
             for i in range(steps):
                 at = steps - 1 - i
                 k = begin + at

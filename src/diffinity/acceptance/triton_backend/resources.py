@@ -1,6 +1,6 @@
 """What the kernels take of a GPU, by compiling them for it; no GPU is needed.
 
-    python -m diffinity.acceptance.triton_backend.resources [--arch 80 86 90] [--kernel NAME ...]
+    python -m diffinity.acceptance.triton_backend.resources [--arch 80 86 90] [--step]
 
 prints a JSON list: kernel, architecture, threads, registers, spilled bytes and shared memory.
 """
@@ -22,8 +22,14 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from diffinity.acceptance import triton_backend
-from diffinity.acceptance.triton_backend import class_kernels, output_kernels, path_kernels, recursion_kernels
+from diffinity.acceptance.triton_backend import (
+    class_kernels,
+    launching,
+    output_kernels,
+    path_kernels,
+    recursion_kernels,
+    top_kernels,
+)
 from diffinity.acceptance.triton_backend.device import DENSE_16, DENSE_32, TREE_128, TREE_512, Tier
 
 ARCHITECTURES = (80, 86, 90)
@@ -50,6 +56,7 @@ class Resources:
     registers: int  # a thread
     spilled_bytes: int  # a thread
     shared_bytes: int  # a block
+    step: bool  # whether a denoising step has it
 
 
 DOUBLES = "grouped log_scale alpha beta log_prob wanted class_log weight log_norm share spread log_share"
@@ -63,9 +70,9 @@ def variants(logits: str = "bf16") -> list[Variant]:
     """The kernels in the variants that denoising and decoding launch, for logits of a type."""
     types = {**DOUBLE, **SCRATCH, **OTHERS, **SINGLE, "logits": f"*{logits}", "out": f"*{logits}"}
     types["embedding"] = "*bf16" if logits == "bf16" else "*fp32"
-    wide = {**types, "tokens": "*i64"}
-    pieces = triton_backend.PIECES
-    first = {"ROWS": triton_backend.ROWS, "FROM_PROBS": False, "PREDICATE": False, "ACC": tl.float32}
+    wide, counted = {**types, "tokens": "*i64"}, {**types, "wanted": "i32"}
+    pieces = launching.PIECES
+    first = {"ROWS": launching.ROWS, "FROM_PROBS": False, "PREDICATE": False, "ACC": tl.float32}
     made = [
         Variant("segment_sums", class_kernels.segment_sums, {**first, "BEST": False}, types),
         Variant("segment_best", class_kernels.segment_sums, {**first, "BEST": True}, {**types, "sums": "*i32"}),
@@ -79,7 +86,7 @@ def variants(logits: str = "bf16") -> list[Variant]:
     for tier in (DENSE_16, DENSE_32, TREE_128, TREE_512):
         made += _recursions(tier, types)
     q = {"FROM_PROBS": False, "ACC": tl.float32}
-    block = {"BLOCK": triton_backend.BLOCK}
+    block = {"BLOCK": launching.BLOCK}
     precision = "tf32x3"
     mean = {**q, "PRECISION": precision, "ROWS": 16, "BLOCK": 64}
     return [
@@ -96,14 +103,15 @@ def variants(logits: str = "bf16") -> list[Variant]:
         ),
         Variant("add_parts", output_kernels.add_parts, block, {**types, "out": types["embedding"]}),
         Variant("best_path", path_kernels.best_path, block, types),
+        Variant("fill_keys", path_kernels.fill_keys, block, {**types, "seed": "i64"}),
         Variant("draw_path", path_kernels.draw_path, block, types),
         Variant("draw_tokens", path_kernels.draw_tokens, {"FROM_PROBS": False, **block}, wide),
         Variant("pick_tokens", path_kernels.pick_tokens, {"PREDICATE": False, "BLOCK": 128}, wide),
         Variant("string_log_prob", path_kernels.string_log_prob, {"FROM_PROBS": False, **block}, wide),
-        Variant("top_in_classes", path_kernels.top_in_classes, {"FROM_PROBS": False, **block}, {**types, "wanted": "i32"}),
-        Variant("top_in_groups", path_kernels.top_in_groups, block, {**types, "wanted": "i32"}),
-        Variant("top_step", path_kernels.top_step, block, {**types, "wanted": "i32"}),
-        Variant("top_strings", path_kernels.top_strings, block, {**types, "wanted": "i32"}),
+        Variant("top_in_classes", top_kernels.top_in_classes, {"FROM_PROBS": False, **block}, counted),
+        Variant("top_in_groups", top_kernels.top_in_groups, block, counted),
+        Variant("top_step", top_kernels.top_step, block, counted),
+        Variant("top_strings", top_kernels.top_strings, block, counted),
     ]
 
 
@@ -118,6 +126,8 @@ def _recursions(tier: Tier, types: dict[str, str]) -> Iterator[Variant]:
         kernel = recursion_kernels.recursions_checkpointed
         yield Variant(f"recursions_checkpointed_{tier.size}", kernel, size, types, tier.num_warps)
 
+
+DECODING = ("top", "string")  # what a step does not launch
 
 SCALARS = {
     *("length", "vocab", "n_segments", "class_nodes", "group_nodes", "alpha_nodes", "beta_nodes", "pair_nodes"),
@@ -138,30 +148,35 @@ def compiled(variant: Variant, arch: int) -> Resources:
     source = ASTSource(variant.kernel, signature, constants)
     options = {"num_warps": variant.num_warps, "enable_fp_fusion": True}
     made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
-    registers, spilled = _usage(made.asm["cubin"])
-    return Resources(variant.name, arch, 32 * variant.num_warps, registers, spilled, made.metadata.shared)
+    registers, spilled = _usage(made.asm["ptx"], arch)
+    threads, in_step = 32 * variant.num_warps, not variant.name.startswith(DECODING)
+    return Resources(variant.name, arch, threads, registers, spilled, made.metadata.shared, in_step)
 
 
-def _usage(cubin: bytes) -> tuple[int, int]:
-    """Registers and stack bytes a thread, as `cuobjdump` reads them from the binary; a kernel has a stack for spills."""
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        printed = subprocess.run(
-            [tool, "--dump-resource-usage", file.name], check=True, capture_output=True, text=True
-        ).stdout
-    usage = {name: int(value) for name, value in re.findall(r"(REG|STACK|LOCAL):(\d+)", printed)}
-    return usage["REG"], usage["STACK"] + usage["LOCAL"]
+def _usage(ptx: str, arch: int) -> tuple[int, int]:
+    """Registers and spilled bytes a thread, as the assembler reports them."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    target = f"sm_{arch}a" if arch == 90 else f"sm_{arch}"
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "kernel.ptx"
+        source.write_text(ptx)
+        out = Path(folder) / "kernel.cubin"
+        command: list[str | Path] = [tool, "-v", f"--gpu-name={target}", source, "-o", out]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    registers = re.search(r"Used (\d+) registers", printed)
+    spilled = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", printed)
+    if registers is None or spilled is None:
+        raise RuntimeError(f"the assembler's report was not understood: {printed}")
+    return int(registers[1]), int(spilled[1]) + int(spilled[2])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arch", type=int, nargs="+", default=list(ARCHITECTURES))
     parser.add_argument("--logits", default="bf16", choices=["bf16", "fp16", "fp32"])
-    parser.add_argument("--kernel", nargs="*", help="only these; all by default")
+    parser.add_argument("--step", action="store_true", help="only the kernels of a denoising step")
     chosen = parser.parse_args(arguments)
-    wanted = [v for v in variants(chosen.logits) if not chosen.kernel or v.name in chosen.kernel]
+    wanted = [v for v in variants(chosen.logits) if not (chosen.step and v.name.startswith(DECODING))]
     print(json.dumps([asdict(compiled(variant, arch)) for arch in chosen.arch for variant in wanted], indent=1))
 
 

@@ -36,6 +36,7 @@ IN_GROUP = tl.constexpr(8)
 TILE = tl.constexpr(1024)
 FAN_IN = tl.constexpr(8)
 INFINITY = tl.constexpr(float("inf"))
+FIRST_OF_NONE = tl.constexpr(2147483647)  # of places, where no place is
 
 
 @triton.jit

@@ -1,0 +1,28 @@
+"""Launching kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+
+ROWS = 8  # positions for which a program of a pass over the scores reads its token ids once
+PIECES = 128  # pieces of a tree that a program adds up at a time, one a thread
+BLOCK = 256
+
+
+def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, num_warps: int = 4, **constants: Any) -> None:
+    """One kernel launch, on the device of the first argument; all launches go through here."""
+    if interpreted():
+        with np.errstate(all="ignore"):  # the interpreter is numpy, and infinities are meant
+            kernel[grid](*arguments, num_warps=num_warps, **constants)
+        return
+    with torch.cuda.device(arguments[0].device):
+        kernel[grid](*arguments, num_warps=num_warps, **constants)
+
+
+def interpreted() -> bool:
+    """Whether kernels run in Triton's interpreter."""
+    return bool(triton.knobs.runtime.interpret)

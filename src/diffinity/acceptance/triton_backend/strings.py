@@ -1,0 +1,229 @@
+"""Accepted strings on the device: the best, draws from the posterior, the k best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import triton
+from torch import Tensor
+
+from diffinity.acceptance.triton_backend import class_kernels, path_kernels, top_kernels
+from diffinity.acceptance.triton_backend.launching import BLOCK, PIECES, launch
+from diffinity.acceptance.triton_backend.tilts import forward, launch_best_path, launch_draw_path
+from diffinity.acceptance.triton_backend.weights import Weights, launch_segments, weights_of
+from diffinity.alignment.automaton import TokenAutomaton
+
+FLOOR = -1e5  # what an impossible token counts when something has to be decoded all the same
+
+
+def keys_of(seed: int | Sequence[tuple[int, int]] | Tensor, n: int, device: torch.device) -> Tensor:
+    """(B, 2), int64: the keys of counter-based random numbers, (seed, i) for sample i or those given.
+
+    Those of a whole number are made on the device, and a tensor is taken as it is: neither waits for a copy.
+
+    >>> keys_of([(7, 0), (7, 1)], 2, torch.device("cpu")).tolist()
+    [[7, 0], [7, 1]]
+    """
+    if isinstance(seed, Tensor):
+        return seed
+    if isinstance(seed, int):
+        keys = torch.empty(n, 2, dtype=torch.int64, device=device)
+        launch(path_kernels.fill_keys, (triton.cdiv(n, BLOCK),), keys, _signed(seed), n, BLOCK=BLOCK)
+        return keys
+    signed = [[_signed(part) for part in pair] for pair in seed]
+    return torch.tensor(signed, dtype=torch.int64).to(device, non_blocking=True)
+
+
+def _signed(number: int) -> int:
+    """The whole number with the same lowest 64 binary digits that int64 has."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def best_strings(scores: Tensor, automata: Sequence[TokenAutomaton], from_probs: bool) -> tuple[Tensor, Tensor]:
+    """The most probable accepted strings (B, L), and their log probabilities (B,)."""
+    w = weights_of(scores, automata, from_probs)
+    tokens = w.empty(w.batch.size, w.batch.length, dtype=torch.int64)
+    _best_strings(w, tokens, None)
+    return _value(w, tokens), tokens
+
+
+def _best_strings(w: Weights, tokens: Tensor, wanted: Tensor | None) -> None:
+    """Best strings into `tokens`; with `wanted` (B,) only for samples where that is −inf."""
+    batch = w.batch
+    rows = (batch.size, batch.length)
+    peaks, best = torch.empty_like(w.peaks), w.empty(*rows, batch.n_segments, dtype=torch.int32)
+    launch_segments(w, peaks, best, best=True, wanted=wanted)
+    value, token = w.empty(*rows, batch.group_nodes), w.empty(*rows, batch.group_nodes, dtype=torch.int32)
+    launch(
+        class_kernels.best_in_groups,
+        (w.rows,),
+        peaks,
+        best,
+        batch.classes,
+        batch.class_base,
+        w.log_norm,
+        w.log_norm if wanted is None else wanted,
+        w.empty(*rows, batch.class_nodes),
+        w.empty(*rows, batch.class_nodes, dtype=torch.int32),
+        value,
+        token,
+        batch.length,
+        batch.n_segments,
+        batch.class_nodes,
+        batch.group_nodes,
+        FLOOR,
+        PREDICATE=wanted is not None,
+        PIECES=PIECES,
+    )
+    masses = forward(w, value, best=True, wanted=wanted)
+    path = w.empty(*rows, dtype=torch.int32)
+    launch_best_path(w, value, masses, path)
+    launch(
+        path_kernels.pick_tokens,
+        (batch.size, triton.cdiv(batch.length, 128)),
+        path,
+        token,
+        w.log_norm if wanted is None else wanted,
+        tokens,
+        batch.length,
+        batch.group_nodes,
+        PREDICATE=wanted is not None,
+        BLOCK=128,
+    )
+
+
+def draws(
+    scores: Tensor, automata: Sequence[TokenAutomaton], from_probs: bool, keys: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Strings (B, L) drawn from p given acceptance and their log probabilities (B,); the best where P(L) = 0."""
+    w = weights_of(scores, automata, from_probs)
+    batch = w.batch
+    masses = forward(w, w.grouped, best=False)
+    path = w.empty(batch.size, batch.length, dtype=torch.int32)
+    launch_draw_path(w, masses, keys, path)
+    tokens = w.empty(batch.size, batch.length, dtype=torch.int64)
+    launch(
+        path_kernels.draw_tokens,
+        (w.rows,),
+        path,
+        batch.classes,
+        batch.class_base,
+        w.weight,
+        w.class_log,
+        w.peaks,
+        w.sums,
+        w.scores,
+        keys,
+        masses.log_prob,
+        tokens,
+        batch.length,
+        batch.vocab,
+        batch.n_segments,
+        batch.class_nodes,
+        FROM_PROBS=from_probs,
+        BLOCK=BLOCK,
+    )
+    _best_strings(w, tokens, wanted=masses.log_prob)
+    return _value(w, tokens), tokens
+
+
+def _value(w: Weights, tokens: Tensor) -> Tensor:
+    log_prob = w.empty(w.batch.size)
+    launch(
+        path_kernels.string_log_prob,
+        (w.batch.size,),
+        tokens,
+        w.scores,
+        w.log_norm,
+        log_prob,
+        w.batch.length,
+        w.batch.vocab,
+        FROM_PROBS=w.from_probs,
+        BLOCK=BLOCK,
+    )
+    return log_prob
+
+
+def top_strings(
+    scores: Tensor, automata: Sequence[TokenAutomaton], from_probs: bool, k: int
+) -> tuple[Tensor, Tensor]:
+    """The k best strings (B, K, L) and their log probabilities (B, K), −inf where there are no more.
+
+    One launch a position: this is asked once a text, not once a step.
+    """
+    w = weights_of(scores, automata, from_probs)
+    batch = w.batch
+    rows = (batch.size, batch.length)
+    class_value, class_token = (w.empty(*rows, batch.n_classes, k, dtype=t) for t in (torch.float64, torch.int32))
+    group_value, group_token = (w.empty(*rows, batch.n_groups, k, dtype=t) for t in (torch.float64, torch.int32))
+    launch(
+        top_kernels.top_in_classes,
+        (batch.n_classes, w.rows),
+        w.scores,
+        batch.classes,
+        batch.class_base,
+        w.log_norm,
+        class_value,
+        class_token,
+        batch.length,
+        batch.vocab,
+        batch.n_classes,
+        k,
+        FROM_PROBS=from_probs,
+        BLOCK=BLOCK,
+    )
+    launch(
+        top_kernels.top_in_groups,
+        (batch.n_groups, w.rows),
+        class_value,
+        class_token,
+        batch.classes,
+        batch.class_base,
+        group_value,
+        group_token,
+        batch.length,
+        batch.n_classes,
+        batch.n_groups,
+        k,
+        BLOCK=BLOCK,
+    )
+    shape = (batch.size, batch.length + 1, batch.n_states, k)
+    value = torch.full(shape, -torch.inf, dtype=torch.float64, device=scores.device)
+    value[:, 0, 0, 0] = 0.0  # states are in the order in which they are met: the start is the first
+    source, token = (w.empty(*shape, dtype=torch.int32) for _ in range(2))
+    for position in range(batch.length):
+        launch(
+            top_kernels.top_step,
+            (batch.n_states, batch.size),
+            batch.programmes,
+            batch.programme_base,
+            group_value,
+            group_token,
+            value,
+            source,
+            token,
+            position,
+            batch.length,
+            batch.n_groups,
+            batch.n_states,
+            k,
+            BLOCK=BLOCK,
+        )
+    log_prob, strings = w.empty(batch.size, k), w.empty(batch.size, k, batch.length, dtype=torch.int32)
+    launch(
+        top_kernels.top_strings,
+        (batch.size,),
+        batch.programmes,
+        batch.programme_base,
+        value,
+        source,
+        token,
+        log_prob,
+        strings,
+        batch.length,
+        batch.n_states,
+        k,
+        BLOCK=BLOCK,
+    )
+    return log_prob, strings

@@ -1,0 +1,249 @@
+"""Recursions and paths: how q differs from p, class by class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from diffinity.acceptance.triton_backend import output_kernels, path_kernels, recursion_kernels
+from diffinity.acceptance.triton_backend.device import Group
+from diffinity.acceptance.triton_backend.launching import BLOCK, PIECES, launch
+from diffinity.acceptance.triton_backend.weights import Weights
+
+
+@dataclass(frozen=True)
+class Masses:
+    """What the recursions leave behind."""
+
+    log_prob: Tensor  # (B,), float64
+    alpha: Tensor  # (B, L+1, alpha nodes), float64
+    alpha_nodes: int
+
+
+def forward(w: Weights, grouped: Tensor, best: bool, wanted: Tensor | None = None) -> Masses:
+    """Forward masses of all positions, or with `best` values of the best paths."""
+    batch = w.batch
+    nodes = batch.all_alpha_nodes
+    log_prob = w.empty(batch.size)
+    alpha = w.empty(batch.size, batch.length + 1, nodes)
+    for group in batch.groups:
+        _recursions(
+            w, group, grouped, alpha, alpha, nodes, nodes, log_prob, backward=False, best=best, wanted=wanted
+        )
+    return Masses(log_prob, alpha, nodes)
+
+
+def _recursions(
+    w: Weights,
+    group: Group,
+    grouped: Tensor,
+    alpha: Tensor,
+    beta: Tensor,
+    alpha_nodes: int,
+    beta_nodes: int,
+    log_prob: Tensor,
+    *,
+    backward: bool,
+    best: bool = False,
+    wanted: Tensor | None = None,
+) -> None:
+    dense = group.tier.name == "dense"
+    launch(
+        recursion_kernels.recursions_dense if dense else recursion_kernels.recursions,
+        (len(group.which),),
+        group.which,
+        w.batch.programmes,
+        w.batch.programme_base,
+        grouped,
+        w.log_scale,
+        log_prob if wanted is None else wanted,
+        alpha,
+        beta,
+        log_prob,
+        w.batch.length,
+        w.batch.group_nodes,
+        alpha_nodes,
+        beta_nodes,
+        BACKWARD=backward,
+        MAX=best,
+        PREDICATE=wanted is not None,
+        num_warps=group.tier.num_warps,
+        **{"STATES" if dense else "PIECES": group.tier.size},
+    )
+
+
+@dataclass(frozen=True)
+class Tilt:
+    """How q differs from p: log q − score of the tokens of a class, in two parts."""
+
+    log_prob: Tensor  # (B,), float64
+    bias: Tensor  # (B, L, C)
+    rest: Tensor  # (B, L, C)
+
+
+def _tilt_room(w: Weights, log_prob: Tensor) -> Tilt:
+    dtype = torch.float64 if w.scores.dtype == torch.float64 else torch.float32
+    shape = (w.batch.size, w.batch.length, w.batch.n_classes)
+    return Tilt(log_prob, w.empty(*shape, dtype=dtype), w.empty(*shape, dtype=dtype))
+
+
+def posterior_tilt(w: Weights) -> Tilt:
+    """log P(L), and q given acceptance."""
+    batch = w.batch
+    log_prob = w.empty(batch.size)
+    share = w.empty(batch.size, batch.length, batch.pair_nodes)
+    spread = w.empty(batch.size, batch.length, batch.spread_nodes)
+    tilt = _tilt_room(w, log_prob)
+    alpha, beta = (w.empty(batch.size, batch.length + 1, n) for n in (batch.alpha_nodes, batch.beta_nodes))
+    for group in batch.groups:
+        if group.checkpointed:
+            _checkpointed_recursions(w, group, share, log_prob)
+        else:
+            nodes = batch.alpha_nodes, batch.beta_nodes
+            _recursions(w, group, w.grouped, alpha, beta, *nodes, log_prob, backward=True)
+    for checkpointed, which in batch.by_checkpointing:
+        _posterior(w, which, (alpha, beta), share, spread, tilt, checkpointed)
+    return tilt
+
+
+def _posterior(
+    w: Weights, which: Tensor, masses: Sequence[Tensor], share: Tensor, spread: Tensor, tilt: Tilt, shared: bool
+) -> None:
+    batch = w.batch
+    launch(
+        output_kernels.posterior,
+        (len(which) * batch.length,),
+        which,
+        batch.programmes,
+        batch.programme_base,
+        batch.classes,
+        batch.class_base,
+        *masses,
+        w.grouped,
+        w.class_log,
+        w.weight,
+        w.log_norm,
+        tilt.log_prob,
+        share,
+        spread,
+        tilt.bias,
+        tilt.rest,
+        batch.length,
+        batch.alpha_nodes,
+        batch.beta_nodes,
+        batch.group_nodes,
+        batch.class_nodes,
+        batch.pair_nodes,
+        batch.spread_nodes,
+        batch.n_classes,
+        SHARED=shared,
+        PIECES=PIECES,
+    )
+
+
+def _checkpointed_recursions(w: Weights, group: Group, share: Tensor, log_prob: Tensor) -> None:
+    batch, samples = w.batch, len(group.which)
+    stride = math.isqrt(max(1, batch.length - 1)) + 1
+    stretches = -(-batch.length // stride)
+    launch(
+        recursion_kernels.recursions_checkpointed,
+        (samples,),
+        group.which,
+        batch.programmes,
+        batch.programme_base,
+        w.grouped,
+        w.log_scale,
+        w.empty(samples, stretches + 1, batch.all_alpha_nodes),
+        w.empty(samples, stride + 1, batch.all_alpha_nodes),
+        w.empty(samples, 2, batch.all_beta_nodes),
+        share,
+        log_prob,
+        batch.length,
+        stride,
+        batch.group_nodes,
+        batch.all_alpha_nodes,
+        batch.all_beta_nodes,
+        batch.pair_nodes,
+        num_warps=group.tier.num_warps,
+        PIECES=group.tier.size,
+    )
+
+
+def path_tilt(w: Weights, keys: Tensor | None) -> Tilt:
+    """The log probability of one path of states and q given it: the best, or with `keys` (B, 2) one drawn.
+
+    The weights must have been made with `log_groups` for the best path, and without for a draw.
+    """
+    batch = w.batch
+    masses = forward(w, w.grouped, best=keys is None)
+    path = w.empty(batch.size, batch.length, dtype=torch.int32)
+    log_share = masses.log_prob
+    if keys is None:
+        launch_best_path(w, w.grouped, masses, path)
+    else:
+        log_share = launch_draw_path(w, masses, keys, path)
+    tilt = _tilt_room(w, log_share)
+    launch(
+        output_kernels.path_bias,
+        (w.rows,),
+        path,
+        batch.classes,
+        batch.class_base,
+        w.grouped,
+        w.class_log,
+        w.weight,
+        w.log_norm,
+        tilt.log_prob,
+        tilt.bias,
+        tilt.rest,
+        batch.length,
+        batch.group_nodes,
+        batch.class_nodes,
+        batch.n_classes,
+        LOG_GROUPS=keys is None,
+        PIECES=PIECES,
+    )
+    return tilt
+
+
+def launch_best_path(w: Weights, grouped: Tensor, masses: Masses, path: Tensor) -> None:
+    launch(
+        path_kernels.best_path,
+        (w.batch.size,),
+        w.batch.programmes,
+        w.batch.programme_base,
+        grouped,
+        masses.alpha,
+        masses.log_prob,
+        path,
+        w.batch.length,
+        w.batch.group_nodes,
+        masses.alpha_nodes,
+        BLOCK=BLOCK,
+    )
+
+
+def launch_draw_path(w: Weights, masses: Masses, keys: Tensor, path: Tensor) -> Tensor:
+    log_share = w.empty(w.batch.size)
+    launch(
+        path_kernels.draw_path,
+        (w.batch.size,),
+        w.batch.programmes,
+        w.batch.programme_base,
+        w.grouped,
+        w.log_scale,
+        masses.alpha,
+        keys,
+        masses.log_prob,
+        path,
+        log_share,
+        w.batch.length,
+        w.batch.group_nodes,
+        masses.alpha_nodes,
+        BLOCK=BLOCK,
+    )
+    return log_share
