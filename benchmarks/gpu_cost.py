@@ -2,14 +2,15 @@
 
     python -m benchmarks.gpu_cost [--models "PLAID 1B" ...] [--batch 1 16] [--check]
 
-Nothing here was timed on a GPU. Tensors without data that say they are on a GPU go through the same code as real ones:
-the launches of the kernels are recorded with their arguments, and the operations of the torch path are counted as they
-are dispatched. `--check` compares that count with what torch's profiler sees in a real run on the CPU.
+Nothing here was timed on a GPU. Tensors without data that say they are on a GPU go through the same code as
+real ones: the launches of the kernels are recorded with their arguments, and the operations of the torch path
+are counted as they are dispatched. `--check` compares that count with what torch's profiler sees in a real
+run on the CPU.
 
-The prediction of a kernel is the largest of its bytes over the bandwidth, its arithmetic over the throughput and its
-chain of dependent steps, plus what a launch costs; the network's is the larger of its weights over the bandwidth and its
-FLOPs over half of the peak. The recursions are a chain: one step a position and direction, whose length in clock cycles
-is assumed (`CHAIN`), not measured.
+The prediction of a kernel is the largest of its bytes over the bandwidth, its arithmetic over the throughput
+and its chain of dependent steps, plus what a launch costs; the network's is the larger of its weights over
+the bandwidth and its FLOPs over half of the peak. The recursions are a chain: one step a position and
+direction, whose length in clock cycles is assumed (`CHAIN`), not measured.
 """
 
 from __future__ import annotations
@@ -96,14 +97,17 @@ def recorded() -> Iterator[list[Launch]]:
     """The launches of what happens inside, none of which is made; tensors have no data."""
     made: list[Launch] = []
 
-    def record(kernel: Any, grid: tuple[int, ...], *arguments: Any, num_warps: int = 4, **_: Any) -> None:
+    def record(kernel: Any, grid: tuple[int, ...], *arguments: Any, **_: Any) -> None:
         tensors = {id(a): a for a in arguments if isinstance(a, Tensor)}.values()
         programs = 1
         for n in grid:
             programs *= n
         made.append(Launch(kernel.__name__, programs, sum(t.numel() * t.element_size() for t in tensors)))
 
-    with mock.patch.multiple(device, cache=device.DeviceCache(1 << 34)), FakeTensorMode(allow_non_fake_inputs=True):
+    with (
+        mock.patch.multiple(device, cache=device.DeviceCache(1 << 34)),
+        FakeTensorMode(allow_non_fake_inputs=True),
+    ):
         patches = [mock.patch.object(module, "launch", record) for module in (weights, tilts, outputs, strings)]
         for patch in patches:
             patch.start()
@@ -114,13 +118,25 @@ def recorded() -> Iterator[list[Launch]]:
                 patch.stop()
 
 
-class Operations(TorchDispatchMode):
+class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the operations that launch something, and the bytes of what they read and write."""
 
-    FREE = ("view", "expand", "reshape", "slice", "select", "unsqueeze", "squeeze", "detach", "alias", "empty", "t.default")
+    FREE = (
+        "view",
+        "expand",
+        "reshape",
+        "slice",
+        "select",
+        "unsqueeze",
+        "squeeze",
+        "detach",
+        "alias",
+        "empty",
+        "t.default",
+    )
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seen: list[Launch] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -152,15 +168,16 @@ def launches(model: Model, batch: int, automaton: TokenAutomaton) -> list[Launch
 
 
 def torch_operations(model: Model, batch: int, automaton: TokenAutomaton) -> list[Launch]:
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        with Operations() as seen:
-            closed_form(model, batch, automaton, "torch")
+    with FakeTensorMode(allow_non_fake_inputs=True), Operations() as seen:
+        closed_form(model, batch, automaton, "torch")
     return seen.seen
 
 
 def network_seconds(model: Model, batch: int, gpu: Gpu) -> float:
     arithmetic = 2 * model.active * batch * model.length / (EFFICIENCY * gpu.tensor)
-    touched = model.stored if batch * model.length >= 256 else model.active  # of experts: many tokens use all of them
+    touched = (
+        model.stored if batch * model.length >= 256 else model.active
+    )  # of experts: many tokens use all of them
     return max(arithmetic, 2 * touched / (STREAM * gpu.bandwidth))
 
 
@@ -195,9 +212,13 @@ def kernel_seconds(launch: Launch, model: Model, batch: int, automaton: TokenAut
 
 
 def automata(vocab: int) -> dict[str, TokenAutomaton]:
-    """Three sizes over a vocabulary of that many tokens: words of one to three letters, and numbers for the rest."""
+    """Two sizes over a vocabulary of that many tokens: short words, punctuation, and numbers for the rest."""
     letters = [chr(97 + i) for i in range(26)]
-    words = [*letters, *(a + b for a in letters for b in letters), *(" " + a + b for a in letters for b in letters)]
+    words = [
+        *letters,
+        *(a + b for a in letters for b in letters),
+        *(" " + a + b for a in letters for b in letters),
+    ]
     marks = list('{}[]":,.0123456789 -ABCDEFGHIJKLMNOPQRSTUVWXYZ_')
     texts = list(dict.fromkeys([*marks, *words, '": "', '", "', '{"', '"}', '":']))[: vocab - 1]
     texts += [f"~{i}" for i in range(vocab - 1 - len(texts))]
@@ -206,7 +227,7 @@ def automata(vocab: int) -> dict[str, TokenAutomaton]:
     schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
     return {
         "sentence": align(Regex(r"([a-z]+ )*river( [a-z]+)*\."), vocabulary, "eos"),
-        "schema": align(JsonSchema(schema), vocabulary, "eos"),  # type: ignore[arg-type]
+        "schema": align(JsonSchema(schema), vocabulary, "eos"),
     }
 
 
@@ -218,7 +239,7 @@ def check(model: Model) -> None:
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         closed_form(small, 1, automaton, "torch", on="cpu")
     leaves = [e for e in profiler.events() if e.name.startswith("aten::") and not e.cpu_children]
-    print(f"L = {small.length}: {counted} operations dispatched; {len(leaves)} leaves of the profiler, views included")
+    print(f"L = {small.length}: {counted} operations dispatched, {len(leaves)} seen by the profiler (views too)")
 
 
 def main() -> None:
@@ -250,7 +271,12 @@ def row(model: Model, name: str, automaton: TokenAutomaton, batch: int) -> list[
         overheads.append(f"{1 + extra / network_seconds(model, batch, gpu):.3f}")
     met = int(automaton.live(model.length).any(axis=0).sum())
     sizes = [str(model.length), f"{model.vocab:,}", str(batch), name, f"{met:,}"]
-    counts = [f"{len(seen):,}", f"{sum(x.bytes for x in seen) / 1e9:.1f}", str(len(made)), f"{sum(x.bytes for x in made) / 1e6:,.0f}"]
+    counts = [
+        f"{len(seen):,}",
+        f"{sum(x.bytes for x in seen) / 1e9:.1f}",
+        str(len(made)),
+        f"{sum(x.bytes for x in made) / 1e6:,.0f}",
+    ]
     return [model.name, *sizes, *counts, *overheads]
 
 

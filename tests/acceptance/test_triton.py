@@ -134,19 +134,22 @@ def test_two_runs_have_the_same_bits() -> None:
 
 def test_checkpointed_recursions_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     from diffinity.acceptance.triton_backend import device, tilts
+    from diffinity.acceptance.triton_backend.launching import launch
 
     logits = 20 * random_scores(2, 12, 1.0).double()
     automata = [MANY_STATES, FEW_STATES]  # one with, one without
     kept = acceptance(logits, automata, logits=True, backend="triton")
     used = []
-    launch = tilts.launch
+
+    def note(kernel: Any, *arguments: Any, **named: Any) -> None:
+        used.append(kernel.__name__)
+        launch(kernel, *arguments, **named)
+
     monkeypatch.setattr(device, "KEPT_BYTES", 1000)
-    monkeypatch.setattr(
-        tilts, "launch", lambda kernel, *a, **k: (used.append(kernel.__name__), launch(kernel, *a, **k))
-    )
+    monkeypatch.setattr(tilts, "launch", note)
     again = acceptance(logits, automata, logits=True, backend="triton")
     assert "recursions_checkpointed" in used
-    assert torch.equal(again.log_prob, kept.log_prob)
+    assert torch.allclose(again.log_prob, kept.log_prob, rtol=1e-14)  # the last sum is over other blocks
     assert torch.equal(again.marginals, kept.marginals)
 
 
@@ -267,7 +270,7 @@ def test_what_cannot_be_is_decoded_all_the_same() -> None:
     probs[0, :, 4] = 1.0
     probs[1] = 1 / 6
     for how in ("best", "sample"):
-        tokens = decode(probs, automaton, how, backend="triton").tokens  # type: ignore[arg-type]
+        tokens = decode(probs, automaton, how, backend="triton").tokens
         assert all(automaton.accepts(ids) for ids in tokens.tolist())
 
 

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-from diffinity.acceptance.triton_backend.device import TIERS  # noqa: E402
+from diffinity.acceptance.triton_backend.device import TIERS
 
 REGISTERS_OF_A_MULTIPROCESSOR = 65536
 SHARED_BYTES = {80: 163 << 10, 86: 99 << 10, 90: 227 << 10}  # of a block, at most
@@ -21,7 +21,7 @@ SHARED_BYTES = {80: 163 << 10, 86: 99 << 10, 90: 227 << 10}  # of a block, at mo
 
 @lru_cache
 def compiled(arch: int) -> dict[str, dict[str, Any]]:
-    """The kernels of a denoising step compiled for an architecture, by name; in a process without the interpreter."""
+    """The kernels compiled for an architecture, by name; in a process without the interpreter."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, "-m", "diffinity.acceptance.triton_backend.resources", "--arch", str(arch)]
     only = [] if arch == 86 else ["--step"]  # all of them once
@@ -32,7 +32,9 @@ def compiled(arch: int) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("arch", SHARED_BYTES)
 def test_no_kernel_of_a_step_spills(arch: int) -> None:
-    assert {name: k["spilled_bytes"] for name, k in compiled(arch).items() if k["step"] and k["spilled_bytes"]} == {}
+    assert {
+        name: k["spilled_bytes"] for name, k in compiled(arch).items() if k["step"] and k["spilled_bytes"]
+    } == {}
 
 
 @pytest.mark.parametrize("arch", SHARED_BYTES)

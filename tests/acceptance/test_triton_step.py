@@ -22,7 +22,7 @@ from tests.acceptance.laws import automaton_of
 
 pytest.importorskip("triton")
 
-from diffinity.acceptance.triton_backend import device, outputs, strings, tilts, weights  # noqa: E402
+from diffinity.acceptance.triton_backend import device, outputs, strings, tilts, weights
 
 Launches = list[tuple[str, tuple[int, ...]]]
 MOST_LAUNCHES = 12
@@ -30,17 +30,21 @@ WORDS = Vocabulary([bytes([97 + i, 97 + j]) for i in range(26) for j in range(26
 MANY_STATES = align(Regex("([a-f][a-m]{3}x[a-z]|[g-p]{2}y[n-z]{3}|qq){1,8}[a-e]*"), WORDS, "exact")
 
 
-class Copies(TorchDispatchMode):
+class Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts what is copied between devices, or read by the host."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seen: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = str(func)
-        if "_to_copy" in name and kwargs.get("device") is not None and torch.device(kwargs["device"]) != args[0].device:
+        if (
+            "_to_copy" in name
+            and kwargs.get("device") is not None
+            and torch.device(kwargs["device"]) != args[0].device
+        ):
             self.seen.append(name)
         if any(part in name for part in ("_local_scalar_dense", "nonzero", "equal.default", "is_nonzero")):
             self.seen.append(name)
@@ -79,9 +83,9 @@ STEPS: dict[str, Callable[[Tensor, list[TokenAutomaton]], Tensor]] = {
     "mean along a path": lambda logits, automata: mean_step(logits, automata, path=True),
     "mean along a drawn path": lambda logits, automata: mean_step(logits, automata, path=True, seed=3),
     "gradient": lambda logits, automata: gradient_acceptance(logits, automata, logits).gradient,
-    "gradient along a path": lambda logits, automata: gradient_acceptance(
-        logits, automata, logits, path=True
-    ).gradient,
+    "gradient along a path": lambda logits, automata: (
+        gradient_acceptance(logits, automata, logits, path=True).gradient
+    ),
     "marginals": lambda logits, automata: acceptance(logits, automata, logits=True).marginals,
     "marginals along a path": lambda logits, automata: path_acceptance(logits, automata, logits=True).marginals,
     "best string": lambda logits, automata: decode(logits, automata, logits=True).tokens,

@@ -60,9 +60,7 @@ class LanguageGuidance:
         logits = step.denoise(model)
         p, embedding = logits.softmax(dim=-1), model.embedding
         x = each(p, embedding)
-        conditional = self.reading(logits, step).mean(p, x, embedding)
-        if min(conditional.log_prob.tolist()) > -ALMOST_CERTAIN:
-            return Prediction(logits, x, x_selfcond=x, log_acceptance=conditional.log_prob)
+        conditional = self.reading(logits, step).mean(p, x, embedding, certain=ALMOST_CERTAIN)
         shift = scale * (conditional.mean - x).double()
         guided = conditional.mean if self.guided_selfcond else x
         return Prediction(logits, x, guided, shift, conditional.log_prob)

@@ -28,7 +28,7 @@ class PathGuidance(LanguageGuidance):
 
     def reading(self, logits: Tensor, step: DenoisingStep) -> Reading:
         seed = None if self.draw is None else self.draw * 1_000_003 + step.index
-        return Reading(logits, self.automata, path=True, path_seed=seed)
+        return Reading(logits, self.automata, path=True, path_seed=seed, backend=self.backend)
 
     def _guided(self, model: EmbeddingDiffusion, step: DenoisingStep, scale: float) -> Prediction:
         guided = self._through_network if self.jacobian else super()._guided

@@ -21,7 +21,6 @@ from diffinity.acceptance import (
     path_acceptance,
 )
 from diffinity.alignment import TokenAutomaton
-from diffinity.models.plaid import each
 
 
 @dataclass(frozen=True)
@@ -56,28 +55,39 @@ class Reading:
     @cached_property
     def _whole(self) -> Acceptance:
         if self.path:
-            return path_acceptance(self.logits, self.automata, logits=True, seed=self.path_seed)
+            return path_acceptance(
+                self.logits, self.automata, logits=True, seed=self.path_seed, backend=self.backend
+            )
         return acceptance(self.logits, self.automata, logits=True, backend=self.backend)
 
     def gradient(self, softmax: Tensor) -> GradientAcceptance:
         """log P(L) and q − p, which may take the place of the softmax."""
-        if self.backend != "auto":
-            return GradientAcceptance(self.log_prob, self.marginals - softmax)
-        return gradient_acceptance(self.logits, self.automata, softmax, path=self.path, seed=self.path_seed)
+        return gradient_acceptance(
+            self.logits, self.automata, softmax, path=self.path, seed=self.path_seed, backend=self.backend
+        )
 
-    def mean(self, softmax: Tensor, x: Tensor, embedding: Tensor) -> MeanAcceptance:
-        """log P(L) and q·E, where x is p·E; the softmax may be written over."""
-        if self.backend != "auto":
-            return MeanAcceptance(self.log_prob, each(self.marginals, embedding))
+    def mean(self, softmax: Tensor, x: Tensor, embedding: Tensor, certain: float | None = None) -> MeanAcceptance:
+        """log P(L) and q·E, where x is p·E; the softmax may be written over.
+
+        Samples whose log P(L) is above −`certain` keep x.
+        """
         return mean_acceptance(
-            self.logits, self.automata, softmax, x, embedding, path=self.path, seed=self.path_seed
+            self.logits,
+            self.automata,
+            softmax,
+            x,
+            embedding,
+            path=self.path,
+            seed=self.path_seed,
+            certain=certain,
+            backend=self.backend,
         )
 
     @cached_property
     def best(self) -> Decoded:
         """The most probable accepted string of each sample."""
-        return decode(self.logits, self.automata, "best", logits=True)
+        return decode(self.logits, self.automata, "best", logits=True, backend=self.backend)
 
     def draw(self, seeds: Sequence[tuple[int, int]]) -> Decoded:
         """An accepted string of each sample, drawn jointly from all positions given L."""
-        return decode(self.logits, self.automata, "sample", logits=True, seed=seeds)
+        return decode(self.logits, self.automata, "sample", logits=True, seed=seeds, backend=self.backend)

@@ -11,6 +11,7 @@ import triton
 ROWS = 8  # positions for which a program of a pass over the scores reads its token ids once
 PIECES = 128  # pieces of a tree that a program adds up at a time, one a thread
 BLOCK = 256
+WARP_BLOCK = 64  # of a program of one warp, whose steps depend on each other
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, num_warps: int = 4, **constants: Any) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 
 from diffinity.acceptance.triton_backend import (
@@ -86,7 +87,7 @@ def variants(logits: str = "bf16") -> list[Variant]:
     for tier in (DENSE_16, DENSE_32, TREE_128, TREE_512):
         made += _recursions(tier, types)
     q = {"FROM_PROBS": False, "ACC": tl.float32}
-    block = {"BLOCK": launching.BLOCK}
+    block, warp = {"BLOCK": launching.BLOCK}, {"BLOCK": launching.WARP_BLOCK}
     precision = "tf32x3"
     mean = {**q, "PRECISION": precision, "ROWS": 16, "BLOCK": 64}
     return [
@@ -102,9 +103,9 @@ def variants(logits: str = "bf16") -> list[Variant]:
             for columns in (16, 64)
         ),
         Variant("add_parts", output_kernels.add_parts, block, {**types, "out": types["embedding"]}),
-        Variant("best_path", path_kernels.best_path, block, types),
+        Variant("best_path", path_kernels.best_path, warp, types, 1),
         Variant("fill_keys", path_kernels.fill_keys, block, {**types, "seed": "i64"}),
-        Variant("draw_path", path_kernels.draw_path, block, types),
+        Variant("draw_path", path_kernels.draw_path, warp, types, 1),
         Variant("draw_tokens", path_kernels.draw_tokens, {"FROM_PROBS": False, **block}, wide),
         Variant("pick_tokens", path_kernels.pick_tokens, {"PREDICATE": False, "BLOCK": 128}, wide),
         Variant("string_log_prob", path_kernels.string_log_prob, {"FROM_PROBS": False, **block}, wide),
@@ -122,9 +123,9 @@ def _recursions(tier: Tier, types: dict[str, str]) -> Iterator[Variant]:
     for name, backward, best in (("recursions", True, False), ("forward", False, False), ("best", False, True)):
         constants = {**size, "BACKWARD": backward, "MAX": best, "PREDICATE": False}
         yield Variant(f"{name}_{tier.name}_{tier.size}", kernel, constants, types, tier.num_warps)
-    if not dense:
+    if tier == TREE_512:
         kernel = recursion_kernels.recursions_checkpointed
-        yield Variant(f"recursions_checkpointed_{tier.size}", kernel, size, types, tier.num_warps)
+        yield Variant("recursions_checkpointed", kernel, size, types, tier.num_warps)
 
 
 DECODING = ("top", "string")  # what a step does not launch
@@ -155,13 +156,13 @@ def compiled(variant: Variant, arch: int) -> Resources:
 
 def _usage(ptx: str, arch: int) -> tuple[int, int]:
     """Registers and spilled bytes a thread, as the assembler reports them."""
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
-    target = f"sm_{arch}a" if arch == 90 else f"sm_{arch}"
+    (target,) = re.findall(r"^\.target (\w+)", ptx, re.MULTILINE)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(ptx)
         out = Path(folder) / "kernel.cubin"
-        command: list[str | Path] = [tool, "-v", f"--gpu-name={target}", source, "-o", out]
+        options = ["-v", "--regAllocOptLevel=2", f"--gpu-name={target}"]  # as Triton calls it
+        command: list[str | Path] = [get_ptxas(arch).path, *options, source, "-o", out]
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stderr
     registers = re.search(r"Used (\d+) registers", printed)
     spilled = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", printed)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from diffinity.acceptance.triton_backend import output_kernels, path_kernels, recursion_kernels
-from diffinity.acceptance.triton_backend.device import Group
-from diffinity.acceptance.triton_backend.launching import BLOCK, PIECES, launch
+from diffinity.acceptance.triton_backend.device import TREE_512, Group
+from diffinity.acceptance.triton_backend.launching import PIECES, WARP_BLOCK, launch
 from diffinity.acceptance.triton_backend.weights import Weights
 
 
@@ -168,8 +168,8 @@ def _checkpointed_recursions(w: Weights, group: Group, share: Tensor, log_prob: 
         batch.all_alpha_nodes,
         batch.all_beta_nodes,
         batch.pair_nodes,
-        num_warps=group.tier.num_warps,
-        PIECES=group.tier.size,
+        num_warps=TREE_512.num_warps,
+        PIECES=TREE_512.size,
     )
 
 
@@ -223,7 +223,8 @@ def launch_best_path(w: Weights, grouped: Tensor, masses: Masses, path: Tensor) 
         w.batch.length,
         w.batch.group_nodes,
         masses.alpha_nodes,
-        BLOCK=BLOCK,
+        num_warps=1,
+        BLOCK=WARP_BLOCK,
     )
 
 
@@ -244,6 +245,7 @@ def launch_draw_path(w: Weights, masses: Masses, keys: Tensor, path: Tensor) -> 
         w.batch.length,
         w.batch.group_nodes,
         masses.alpha_nodes,
-        BLOCK=BLOCK,
+        num_warps=1,
+        BLOCK=WARP_BLOCK,
     )
     return log_share
