@@ -51,7 +51,7 @@ def mean(w: Weights, tilt: Tilt, embedding: Tensor, x: Tensor, certain: float | 
     if width > WIDEST:
         q = marginals(w, tilt, embedding.dtype)
         product = torch.bmm(q, embedding.detach().expand(batch.size, -1, -1))  # one product a sample
-        return product if certain is None else torch.where((tilt.log_prob > -certain)[:, None, None], x, product)
+        return product if certain is None else torch.where((tilt.log_prob > -certain).view(-1, 1, 1), x, product)
     embedding, x = embedding.detach().contiguous(), x.detach().contiguous()
     columns = max(16, triton.next_power_of_2(width))
     splits = shares_of_vocabulary(batch.vocab)
