@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         UnsupportedConstraint,
     )
     from diffinity.generation import Draft, Generated, GenerationSettings, Generator, generate, stream
+    from diffinity.generation.probabilities import ChoiceProbability, probabilities
     from diffinity.inspection import inspect
     from diffinity.models import (
         DiffusionLM,
@@ -61,6 +62,7 @@ __all__ = [
     "ByteDFA",
     "CheckpointError",
     "Choice",
+    "ChoiceProbability",
     "Concat",
     "Constraint",
     "ConstraintError",
@@ -106,6 +108,7 @@ __all__ = [
     "inspect",
     "load",
     "log_acceptance",
+    "probabilities",
     "sample",
     "sentences",
     "stream",
@@ -154,6 +157,10 @@ _NAMES_OF = {
         "Generator",
         "generate",
         "stream",
+    ),
+    "generation.probabilities": (
+        "ChoiceProbability",
+        "probabilities",
     ),
     "inspection": ("inspect",),
     "models": (

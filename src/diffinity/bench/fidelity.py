@@ -196,10 +196,11 @@ def measure(study: Study, progress: Callable[[str], None] = lambda _: None) -> I
         known = {"constraint": name, "p_language": p_language, "support": len(truth) - 1, "scale": None, "K": None}
         others = _others(study, draws, model, automaton, pool[: study.samples], progress)
         for found, about in chain([rejection], others):
-            yield {**known, **about, **_distance(model, found, truth)}
+            yield {**known, **about, **distance(model, found, truth)}
 
 
-def _distance(model: MarkovLM, found: Tensor, truth: Mapping[str, float]) -> Row:
+def distance(model: MarkovLM, found: Tensor, truth: Mapping[str, float]) -> Row:
+    """How far the texts of tokens (n, L) are from the truth, and how far as many exact draws would be."""
     texts = [text_of(model, ids) for ids in found.tolist()]
     if not texts:
         return {"n": 0, "tv": math.nan, "tv_floor": math.nan}

@@ -1,0 +1,130 @@
+"""`probabilities`: how probable a model finds each of several texts or constraints, with standard errors.
+
+Particles give an unbiased estimate of P(L) under the model's own sampler (`generation/particles.py`); the mean
+of a few of them has a standard error. The factorised estimate takes the distributions of the first network call,
+in which positions are independent: one call for all choices, and biased by what holds between positions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from diffinity.acceptance import acceptance
+from diffinity.alignment import TokenAutomaton, align
+from diffinity.constraints.base import Constraint, Text
+from diffinity.constraints.python_types import constraint as as_constraint
+from diffinity.errors import InvalidArgument
+from diffinity.generation.generator import comfortable_length
+from diffinity.generation.making import check_settings, make_process, prompt_of
+from diffinity.generation.settings import GenerationSettings
+from diffinity.models.protocol import Messages, TextModel, vocabulary_of
+from diffinity.processes.base import Draws
+from diffinity.sampling import sample_particles
+
+Estimate = Literal["particles", "factorised"]
+
+
+@dataclass(frozen=True)
+class ChoiceProbability:
+    """What a model says of one of several choices."""
+
+    choice: object
+    probability: float  # that the model's text is this choice
+    standard_error: float  # of the probability; NaN where one estimate was made
+    share: float  # of the probability of all choices together
+    share_error: float  # its standard error
+
+
+def probabilities(
+    model: TextModel,
+    choices: Sequence[object],
+    *,
+    prompt: str | None = None,
+    messages: Messages | None = None,
+    estimate: Estimate = "particles",
+    particles: int = 16,
+    repeats: int = 8,
+    length: int | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> list[ChoiceProbability]:
+    """The probability of each of several texts, or constraints, under the model, after a prompt if it reads one.
+
+    "particles" makes `repeats` unbiased estimates of `particles` trajectories each; "factorised" reads the
+    distributions of the first network call (of `repeats` calls for a model that starts from random noise).
+    `length` is that of the texts, by default what the longest choice needs; `options` are those of
+    `GenerationSettings`.
+
+    >>> import diffinity as dy
+    >>> model = dy.fit_markov(["yes.", "yes.", "yes.", "no."], restart=0.0).tokens("mask")
+    >>> [round(choice.share, 2) for choice in dy.probabilities(model, ["yes.", "no."], num_inference_steps=8)]
+    [0.75, 0.25]
+    """
+    if not choices:
+        raise InvalidArgument("there are no choices: give at least one text or constraint")
+    if estimate not in ("particles", "factorised"):
+        raise InvalidArgument(f"estimate must be 'particles' or 'factorised', but is {estimate!r}")
+    if repeats < 1:
+        raise InvalidArgument(f"repeats must be at least 1, but is {repeats}")
+    settings = GenerationSettings.of(None, prompt=prompt, messages=messages, **options)
+    check_settings(model, settings)
+    wanted: list[Constraint] = [Text(one) if isinstance(one, str) else as_constraint(one) for one in choices]
+    automata = [align(one, vocabulary_of(model), settings.framing) for one in wanted]
+    length = length or max(comfortable_length(one) for one in automata)
+    for automaton in automata:
+        automaton.check_feasible(length)
+    context = prompt_of(model, settings)
+    if estimate == "factorised":
+        logs = _factorised(model, automata, settings, context, length, repeats, seed)
+    else:
+        own = {name: value for name, value in options.items() if name not in ("guidance_scale", "score_temp")}
+        logs = torch.stack(
+            [
+                sample_particles(
+                    model, [automaton] * repeats, particles, length, seed=seed, context=context, **own
+                ).log_evidence
+                for automaton in automata
+            ]
+        )
+    return _summed_up(choices, logs)
+
+
+def _factorised(
+    model: TextModel,
+    automata: Sequence[TokenAutomaton],
+    settings: GenerationSettings,
+    context: Sequence[int] | None,
+    length: int,
+    repeats: int,
+    seed: int,
+) -> Tensor:
+    """log P(L) of the distributions of the first step, (choices, repeats); one column for masked noise."""
+    free = GenerationSettings.of(settings, guidance="none", decode="argmax")
+    rows = 1 if getattr(model, "noise", None) == "mask" else repeats
+    draws = Draws([(seed, i) for i in range(rows)])
+    process = make_process(model, [automata[0]] * rows, length, free, context=context)
+    with torch.no_grad():
+        logits = process.predict(process.begin(draws, length)).logits
+    return torch.stack([acceptance(logits, one, logits=True).log_prob.double().cpu() for one in automata])
+
+
+def _summed_up(choices: Sequence[object], logs: Tensor) -> list[ChoiceProbability]:
+    """Means and standard errors of estimates whose logarithms are (choices, repeats)."""
+    repeats = logs.shape[1]
+    log_mean = logs.logsumexp(dim=1) - math.log(repeats)
+    scaled = (logs - log_mean[:, None]).exp()  # around 1; NaN where every estimate is 0
+    relative = torch.full_like(log_mean, torch.nan)
+    if repeats > 1:
+        relative = scaled.std(dim=1).nan_to_num() / math.sqrt(repeats)
+    shares = log_mean.softmax(dim=0).nan_to_num()
+    total = (shares * relative).square().sum()
+    errors = shares * (total + (1 - 2 * shares) * relative.square()).clamp(min=0).sqrt()
+    mean = log_mean.exp()
+    columns = (mean.tolist(), (mean * relative).tolist(), shares.tolist(), errors.tolist())
+    return [ChoiceProbability(choice, *numbers) for choice, *numbers in zip(choices, *columns, strict=True)]
