@@ -52,11 +52,26 @@ def test_the_sound_folder_loads(folder: Path) -> None:
     assert isinstance(dy.load(folder), dy.LangFlowLM)
 
 
-def test_code_named_in_auto_map_is_not_run(folder: Path, tmp_path: Path) -> None:
-    marker = tmp_path / "was run"
+@pytest.fixture
+def marker(folder: Path, tmp_path: Path) -> Path:
+    """A file that exists as soon as code of the folder has run."""
+    path = tmp_path / "was run"
     for name in ("config.py", "model.py", "__init__.py"):
-        (folder / name).write_text(f"from pathlib import Path\nPath({str(marker)!r}).touch()\n")
-    assert isinstance(dy.load(folder), dy.LangFlowLM)
+        (folder / name).write_text(f"from pathlib import Path\nPath({str(path)!r}).touch()\n")
+    return path
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_code_named_in_auto_map_is_not_run(folder: Path, marker: Path, trust: bool) -> None:
+    """Not even where code of other models may run: nothing here needs it."""
+    assert isinstance(dy.load(folder, trust_remote_code=trust), dy.LangFlowLM)
+    assert not marker.exists()
+
+
+def test_code_of_a_folder_that_is_not_langflow_s_is_not_run_unasked(folder: Path, marker: Path) -> None:
+    (folder / "config.json").write_text(json.dumps(PUBLISHED | {"model_type": "LangFlow2"}))
+    with pytest.raises(dy.CheckpointError):
+        dy.load(folder)
     assert not marker.exists()
 
 
@@ -107,7 +122,6 @@ def test_tensors_that_do_not_fit_are_refused(
         ({"use_bias": "yes"}, "skip_logits must be true or false, not 'yes'"),
         ({"self_conditioning": False}, "self_cond_proj.weight is not part of this model"),
         ({"n_blocks": 12}, "says n_blocks 12, model.safetensors has 2"),
-        ({"model_type": "LangFlow2"}, 'has no "kind"'),
     ],
 )
 def test_a_config_that_does_not_fit_is_refused(folder: Path, changes: dict[str, object], reason: str) -> None:
@@ -144,6 +158,12 @@ def test_a_model_without_a_tokenizer_says_what_to_do(folder: Path) -> None:
         dy.CheckpointError, match=r"no known tokenizer has 292 tokens .* put the model's tokenizer"
     ):
         dy.load(folder)
+
+
+def test_a_tokenizer_can_be_named(folder: Path, tmp_path: Path) -> None:
+    (folder / "tokenizer.json").rename(tmp_path / "words.json")
+    model = dy.load(folder, tokenizer=str(tmp_path / "words.json"))
+    assert model.tokenizer.get_vocab_size() == 292
 
 
 def test_a_saved_copy_that_was_changed_is_refused(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import diffinity as dy
 from diffinity.models.tokenization import train_bpe
 from diffinity.models.transformer import MaskedLM, Transformer, TransformerConfig
 from diffinity.testing import EmbeddingDiffusionLaws, TokenDiffusionLaws
+from tests.models.langflow_fixture import small_langflow
 
 
 @cache
@@ -34,6 +35,13 @@ class TestPlaid(EmbeddingDiffusionLaws):
         tokenizer = train_bpe(["a cat"], 257)
         shape = dy.PlaidConfig(vocab_size=257, dim=16, n_blocks=1, n_heads=2, embed_dim=4)
         return dy.PlaidLM.create(shape, tokenizer, eos_token_id=0)
+
+
+class TestLangFlow(EmbeddingDiffusionLaws):
+    @staticmethod
+    @cache
+    def model() -> Any:
+        return small_langflow()
 
 
 class TestMarkovMasked(TokenDiffusionLaws):

@@ -38,11 +38,13 @@ SWITCHES = {  # in LangFlow's config, and in ours
 Parts = tuple[LangFlowModules, Tokenizer, int | None, SamplingDefaults, int | None]
 
 
-def import_langflow(weights: str | Path, tokenizer: str | Path | None = None) -> LangFlowLM:
+def import_langflow(
+    weights: str | Path, tokenizer: str | Path | None = None, *, verify: bool = True
+) -> LangFlowLM:
     """The model in a folder with LangFlow's `config.json` and `model.safetensors`.
 
-    Its tokenizer is the file given, or the folder's tokenizer.json, or the one that the model cards name for a
-    vocabulary of that size, from the hub.
+    Its tokenizer is the one given (a file, or a hub id), or the folder's tokenizer.json, or the one that the model
+    cards name for a vocabulary of that size, from the hub.
 
     >>> import_langflow("no such folder")
     Traceback (most recent call last):
@@ -53,7 +55,7 @@ config.json, model.safetensors and tokenizer.json
     config = read_config(folder)
     if not is_published_langflow(config):
         raise CheckpointError(f"{folder / CONFIG} does not say model_type LangFlow: it is not LangFlow's config")
-    return LangFlowLM(*published_parts(folder, config, tokenizer))
+    return LangFlowLM(*published_parts(folder, config, tokenizer, verify=verify))
 
 
 def published_parts(
@@ -111,14 +113,14 @@ def _check_rotary(frequencies: Tensor) -> None:
 
 def _tokenizer_file(folder: Path, vocab_size: int, given: str | Path | None) -> Path:
     if given is not None:
-        return Path(given)
+        return Path(given) if Path(given).is_file() else fetch_tokenizer(str(given))
     if (folder / TOKENIZER).is_file():
         return folder / TOKENIZER
     if vocab_size not in TOKENIZERS:
         known = " and ".join(f"{size:,} ({name})" for size, name in TOKENIZERS.items())
         raise CheckpointError(
             f"{folder} has no {TOKENIZER}, and no known tokenizer has {vocab_size:,} tokens (known: {known}): "
-            f"put the model's {TOKENIZER} into the folder"
+            f"put the model's {TOKENIZER} into the folder, or name one with tokenizer=…"
         )
     return fetch_tokenizer(TOKENIZERS[vocab_size])
 

@@ -12,10 +12,11 @@ from diffinity.errors import CheckpointError
 from diffinity.models.hub import CONFIG, fetch_config, fetch_model
 from diffinity.models.hugging_face import HuggingFaceDiffusion
 from diffinity.models.known import KNOWN, known_folder
+from diffinity.models.langflow_import import import_langflow
 from diffinity.models.langflow_lm import LangFlowLM
 from diffinity.models.markov import MarkovLM
 from diffinity.models.plaid_lm import PlaidLM
-from diffinity.models.pretrained import read_config, transformers_config
+from diffinity.models.pretrained import is_published_langflow, read_config, transformers_config
 from diffinity.models.transformer import AutoregressiveLM, MaskedLM
 
 KINDS: dict[str, type[PlaidLM] | type[LangFlowLM] | type[MarkovLM] | type[MaskedLM]] = {
@@ -94,6 +95,8 @@ config.json, a hub id such as owner/name, or one of langflow-owt, langflow-lm1b,
         )
     if config["kind"] not in KINDS:
         raise CheckpointError(f"{folder / CONFIG}: unknown kind {config['kind']!r}; known: {', '.join(KINDS)}")
+    if tokenizer is not None and is_published_langflow(config):
+        return import_langflow(folder, tokenizer, verify=verify).to(device, block_dtype=block_dtype)
     model = KINDS[config["kind"]].read(folder, config, verify=verify)
     if isinstance(model, MaskedLM):
         return model.to(device)
