@@ -12,10 +12,10 @@ the end, which took a third of the time.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from diffinity.alignment.automaton import Arrows
+from diffinity.compiled import njit
 
 Floats = NDArray[np.float64]
 I32 = NDArray[np.int32]

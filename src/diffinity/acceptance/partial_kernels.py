@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from diffinity.acceptance.numba_kernels import I64, U32, Bools, Floats
+from diffinity.compiled import njit
 
 
 @njit(nogil=True, cache=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from diffinity.acceptance.numba_kernels import I32, I64, U32, Bools, Floats
 from diffinity.alignment.automaton import Arrows
+from diffinity.compiled import njit
 
 
 @njit(nogil=True, cache=True)

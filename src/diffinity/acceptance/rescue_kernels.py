@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from diffinity.acceptance.numba_kernels import I64, TINY, Bools, Floats
+from diffinity.compiled import njit
 
 REACH = 40.0  # nats below a class's largest logit: what lies lower adds less than 1e-12 of it
 

@@ -8,8 +8,9 @@ in one class share one computation, and equal columns (found by hash, then compa
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from diffinity.compiled import njit
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -67,12 +68,8 @@ def node_columns(
             if wanted > max_pairs:
                 return column, first[: n_columns + 1], source, target, False
             capacity = max(2 * capacity, wanted)
-            grown = np.empty(capacity, np.int32)
-            grown[:start] = source[:start]
-            source = grown
-            grown = np.empty(capacity, np.int32)
-            grown[:start] = target[:start]
-            target = grown
+            source = _extended(source, start, capacity)
+            target = _extended(target, start, capacity)
         end = start
         h = np.uint64(1469598103934665603)
         for i in range(first[before], first[before + 1]):
@@ -102,7 +99,9 @@ def node_columns(
                 first = _doubled64(first)
                 hashes = _doubled_u64(hashes)
                 wider = np.full((2 * memo.shape[0], n_classes), -2, np.int32)
-                wider[: memo.shape[0]] = memo
+                for row in range(memo.shape[0]):
+                    for entry in range(n_classes):
+                        wider[row, entry] = memo[row, entry]
                 memo = wider
             hashes[found] = h
             first[n_columns] = end
@@ -130,17 +129,28 @@ def _same(source: I32, target: I32, a: int, a_end: int, b: int, b_end: int) -> b
     return True
 
 
+# Copies are loops: assigning an array to a slice compiles the words of an error message, which takes seconds.
+@njit(nogil=True, cache=True)
+def _extended(array: I32, used: int, size: int) -> I32:
+    out = np.empty(size, np.int32)
+    for i in range(used):
+        out[i] = array[i]
+    return out
+
+
 @njit(nogil=True, cache=True)
 def _doubled64(array: I64) -> I64:
     out = np.zeros(2 * array.shape[0], np.int64)
-    out[: array.shape[0]] = array
+    for i in range(array.shape[0]):
+        out[i] = array[i]
     return out
 
 
 @njit(nogil=True, cache=True)
 def _doubled_u64(array: NDArray[np.uint64]) -> NDArray[np.uint64]:
     out = np.zeros(2 * array.shape[0], np.uint64)
-    out[: array.shape[0]] = array
+    for i in range(array.shape[0]):
+        out[i] = array[i]
     return out
 
 

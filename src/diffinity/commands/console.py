@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -15,6 +17,7 @@ from diffinity.memory import is_out_of_memory
 out = Console()
 err = Console(stderr=True)
 
+COMPILING = {"generate", "inspect", "batch", "demo"}  # commands that run compiled loops at once
 INTERRUPTED = 130  # what a shell says of a program that Ctrl-C ended
 
 
@@ -27,7 +30,8 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with compilation_shown(bool(COMPILING & {*ctx._protected_args, *ctx.args})):
+                return super().invoke(ctx)
         except DiffinityError as error:
             say_error(f"error: {error}")
             raise typer.Exit(1) from None
@@ -39,6 +43,30 @@ class Commands(TyperGroup):
                 raise
             say_error("error: there is not enough memory: ask for fewer texts at a time, or a smaller length")
             raise typer.Exit(1) from None
+
+
+@contextmanager
+def compilation_shown(needed: bool) -> Iterator[None]:
+    """Inside, a terminal shows that loops are compiled, which the first call after installation does."""
+    if not needed or not err.is_terminal:
+        yield
+        return
+    from diffinity.compiled import told_of_compilation
+
+    names: list[str] = []
+
+    def tell(name: str) -> None:
+        names.append(name)
+        err.file.write(f"\r\x1b[2Kcompiling, once after installation: {len(names)} loops, now {name} ")
+        err.file.flush()
+
+    try:
+        with told_of_compilation(tell):
+            yield
+    finally:
+        if names:
+            err.file.write("\r\x1b[2K")
+            err.file.flush()
 
 
 def say_error(message: str) -> None:

@@ -8,8 +8,9 @@ latent at position k if the token there is v (any scale per position), `token[c]
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from diffinity.compiled import njit
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

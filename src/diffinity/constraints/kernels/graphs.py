@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from diffinity.compiled import njit
 from diffinity.constraints.kernels.arrays import I32, I64, Bools
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from diffinity.compiled import njit
 from diffinity.constraints.kernels.arrays import DONE, I32, I64, TICK
 
 MARK = 4  # steps that marking one element counts: it jumps about in six arrays

@@ -1,0 +1,70 @@
+"""How long the command line takes to say something: help, a first and a warm `generate`, import.
+
+    python -m benchmarks.startup [--rounds 3] [--cold]
+
+Each command runs in a process of its own, in turns; the median of the rounds is shown. `--cold` also measures the
+first `generate` after installation, with an empty cache of compiled loops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from rich.console import Console
+from rich.table import Table
+
+GENERATE = [
+    "-m",
+    "diffinity.cli",
+    "generate",
+    "--regex",
+    "[A-Z][a-z ]{10,30}[.]",
+    "--length",
+    "16",
+    "--steps",
+    "16",
+]
+COMMANDS = {
+    "python -c pass": ["-c", "pass"],
+    "diffinity --help": ["-m", "diffinity.cli", "--help"],
+    "import diffinity": ["-c", "import diffinity"],
+    "import torch": ["-c", "import torch"],
+    "diffinity generate, warm": GENERATE,
+}
+
+
+def seconds(command: list[str], environment: dict[str, str] | None = None) -> float:
+    """The wall time of one run of the interpreter."""
+    started = time.perf_counter()
+    subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL, env=environment)
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cold", action="store_true")
+    chosen = parser.parse_args()
+    seconds(GENERATE)  # so that the compiled loops are there
+    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for _ in range(chosen.rounds):
+        for name, command in COMMANDS.items():
+            times[name].append(seconds(command))
+    table = Table("command", "seconds")
+    for name, values in times.items():
+        table.add_row(name, f"{statistics.median(values):.2f}")
+    if chosen.cold:
+        with tempfile.TemporaryDirectory() as folder:
+            first = seconds(GENERATE, {**os.environ, "NUMBA_CACHE_DIR": folder})
+        table.add_row("diffinity generate, nothing compiled yet", f"{first:.2f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Compiled loops: numba's `njit`, with a cache that may be absent, and word of the first compilation.
+
+What is compiled is kept in `__pycache__` beside the code or in `DIFFINITY_CACHE_DIR`. Where neither can be written
+(a read-only container), loops are compiled anew by every process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+if "DIFFINITY_CACHE_DIR" in os.environ and "NUMBA_CACHE_DIR" not in os.environ:
+    os.environ["NUMBA_CACHE_DIR"] = os.environ["DIFFINITY_CACHE_DIR"]  # read by numba when it is imported
+
+import numba
+from numba.core import event
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def njit(*, cache: bool = True, **options: Any) -> Callable[[Function], Function]:
+    """As `numba.njit`; without its cache where there is no place for one.
+
+    >>> njit()(lambda x: x + 1)(2)
+    3
+    """
+
+    def compiled(function: Function) -> Function:
+        try:
+            return numba.njit(cache=cache, **options)(function)
+        except RuntimeError as error:
+            if "cannot cache" not in str(error):
+                raise
+            return numba.njit(**options)(function)
+
+    return compiled
+
+
+class _Compilations(event.Listener):
+    """Tells when a loop of ours begins to be compiled."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.tell = tell
+
+    def on_start(self, happened: Any) -> None:
+        function = happened.data["dispatcher"].py_func
+        if function.__module__.startswith("diffinity."):
+            self.tell(function.__name__)
+
+    def on_end(self, happened: Any) -> None:
+        return None
+
+
+@contextmanager
+def told_of_compilation(tell: Callable[[str], None]) -> Iterator[None]:
+    """Inside, `tell(name)` is called when a loop is compiled, which happens once for every installation.
+
+    >>> names: list[str] = []
+    >>> with told_of_compilation(names.append):
+    ...     njit(cache=False)(lambda x: x)(1)
+    1
+    """
+    listener = _Compilations(tell)
+    event.register("numba:compile", listener)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        event.unregister("numba:compile", listener)  # type: ignore[no-untyped-call]
