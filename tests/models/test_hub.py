@@ -218,8 +218,8 @@ def test_the_command_line_fetches_and_lists(server: HubServer, tmp_path: Path) -
     listing = run(app, ["models"], env={"COLUMNS": "200"}).stdout
     rows = [[cell.strip() for cell in line.split("│")] for line in listing.splitlines() if "│" in line]
     listed = {row[1]: (row[3], row[4], row[5]) for row in rows if row[1]}
-    assert listed["langflow-owt"] == ("683.0 MB", "Apache-2.0", "yes")
-    assert listed["langflow-lm1b"] == ("562.0 MB", "Apache-2.0", "no")
+    assert listed["langflow-owt"] == ("683.2 MB", "Apache-2.0", "yes")
+    assert listed["langflow-lm1b"] == ("561.9 MB", "Apache-2.0", "no")
     assert "plaid-1b" in listed
 
 

@@ -29,7 +29,7 @@ class KnownModel:
 
     name: str
     parameters: str
-    download_bytes: int  # about
+    download_bytes: int  # about: of the tensors, or of the imported model
     licence: str
     good_for: str
     repo_id: str | None = None
@@ -50,7 +50,7 @@ KNOWN = {
         KnownModel(
             "langflow-owt",
             "171 M",
-            683_000_000,
+            683_221_456,
             "Apache-2.0",
             "English web text on a CPU; any constraint",
             "Continuous-Rivals-Discrete/langflow-owt",
@@ -59,7 +59,7 @@ KNOWN = {
         KnownModel(
             "langflow-lm1b",
             "141 M",
-            562_000_000,
+            561_890_676,
             "Apache-2.0",
             "English news sentences in lower case; no JSON",
             "Continuous-Rivals-Discrete/langflow-lm1b",
@@ -68,7 +68,7 @@ KNOWN = {
         KnownModel(
             "plaid-1b",
             "1.3 B",
-            4_700_000_000,
+            5_000_000_000,
             "none stated",
             "English web text on a GPU; the paper's model",
         ),
