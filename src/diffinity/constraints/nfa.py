@@ -84,16 +84,21 @@ class NfaBuilder:
         self._edges.extend((path[i], byte, byte, path[i + 1]) for i, byte in enumerate(data))
 
     def embed(self, dfa: ByteDFA, entry: int, exit: int) -> None:  # noqa: A002
-        """Read any string of `dfa` between two states, by copying its states."""
+        """Read any string of `dfa` between two states."""
         if dfa.only_string is not None:
             self.literal(dfa.only_string, entry, exit)
-            return
+        else:
+            self.copy_states(dfa, entry, exit)
+
+    def copy_states(self, dfa: ByteDFA, entry: int, exit: int) -> int:  # noqa: A002
+        """The same by copying the states of `dfa`, which need not be minimal; the first of their numbers."""
         source, low, high, target = dfa.byte_ranges
         first = self.states(dfa.n_states)
         self._edge_arrays.append(np.stack([source + first, low, high, target + first]).astype(np.int32))
         final = np.flatnonzero(dfa.accepting).astype(np.int32) + np.int32(first)
         self._epsilon_arrays.append(np.stack([final, np.full_like(final, exit)]))
         self.epsilon(entry, first)
+        return first
 
     def embed_row(self, dfa: ByteDFA, entry: int, count: int) -> range:
         """Copy `dfa` `count` times in a row behind `entry`; the states after the first, second, … copy."""

@@ -76,8 +76,7 @@ class Assembly:
         todo = [(dfa, start, end)]
         while todo:
             part, entry, leave = todo.pop()
-            first = nfa.n_states
-            nfa.embed(self._without_references(part), entry, leave)
+            first = nfa.copy_states(self._without_references(part), entry, leave)
             todo.extend((value, first + s, first + t) for s, value, t in self._references(part))
         return nfa.build(start, [end])
 

@@ -12,6 +12,7 @@ import sys
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.regex import compile_regex
@@ -35,6 +36,7 @@ _SPACE: Ranges = (
     (0x3000, 0x3000),
     (0xFEFF, 0xFEFF),
 )
+_NARROW = {"d": _DIGIT, "w": _WORD, "s": tuple(r for r in _SPACE if r != (0xFEFF, 0xFEFF))}
 _LINE_ENDS: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
 _COUNT = re.compile(r"\{([0-9]+)(?:(,)([0-9]*))?\}")
 _CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
@@ -44,9 +46,9 @@ _CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
 def searched(pattern: str, wide: bool = False) -> ByteDFA:
     """The strings in which the pattern occurs.
 
-    Engines disagree on whether `.` matches a carriage return or U+2028 and U+2029: here it does not, unless
-    `wide`. So the strings that match for certain are those of `searched(p)`, and the strings that do not match
-    for certain are those outside `searched(p, wide=True)`.
+    Engines disagree on whether `.` matches a carriage return or U+2028 and U+2029, and on whether `\\w`, `\\d`,
+    `\\s` and `\\b` know more than ASCII. So the strings that match in every reading are those of `searched(p)`,
+    and the strings that match in none are those outside `searched(p, wide=True)`.
 
     >>> year = searched("^[0-9]{4}$")
     >>> year.accepts(b"1999"), year.accepts(b"in 1999"), searched("a.c").accepts(b"xabcx")
@@ -61,6 +63,9 @@ def searched(pattern: str, wide: bool = False) -> ByteDFA:
         result = result.intersection(_search(inner))
     for inner in opposite.not_ahead:
         result = result.difference(_search(inner))
+    if translated.has_edges:  # about some characters even the readings that know Unicode disagree
+        unclear = _search(_written(_unclear()))
+        result = result.union(unclear) if wide else result.difference(unclear)
     return result
 
 
@@ -75,6 +80,7 @@ class Translated:
     pattern: str
     ahead: tuple[str, ...] = ()
     not_ahead: tuple[str, ...] = ()
+    has_edges: bool = False  # `\\b` or `\\B`
 
 
 def translate(pattern: str, wide: bool = False) -> Translated:
@@ -92,6 +98,8 @@ def translate(pattern: str, wide: bool = False) -> Translated:
 class _Parser:
     def __init__(self, source: str, wide: bool) -> None:
         self.source = source
+        self.wide = wide
+        self.has_edges = False
         self.dot = _complement(_LINE_ENDS[:1] if wide else _LINE_ENDS)
         self.position = 0
         self.depth = 0
@@ -114,7 +122,7 @@ class _Parser:
             body += "|" + self._sequence()
         if self.position < len(self.source):
             raise self._wrong("unbalanced ')'")
-        return Translated(body, tuple(ahead), tuple(not_ahead))
+        return Translated(body, tuple(ahead), tuple(not_ahead), self.has_edges)
 
     def _alternatives(self) -> str:
         self.depth += 1
@@ -137,7 +145,9 @@ class _Parser:
         if char in "^$":
             return r"\A" if char == "^" else r"\Z"
         if char == "\\" and self._peek() in ("b", "B") and self._peek():
-            return rf"(?a:\{self._next()})"
+            self.has_edges = True
+            edge = self._next()
+            return rf"(?:(?a:\{edge})|\{edge})" if self.wide else rf"(?a:\{edge})\{edge}"
         if char == "(":
             atom = self._group()
         elif char == "[":
@@ -195,6 +205,7 @@ class _Parser:
 
     def _class(self) -> str:
         negated = self._take("^")
+        self.wide ^= negated  # the fewest characters outside are the most inside
         ranges: list[tuple[int, int]] = []
         while not self._take("]"):
             first = self._class_atom()
@@ -209,6 +220,7 @@ class _Parser:
                     ranges.extend([*first, (0x2D, 0x2D), *second])
             else:
                 ranges.extend(first)
+        self.wide ^= negated
         joined = _union(ranges)
         return _written(_complement(joined) if negated else joined)
 
@@ -222,9 +234,9 @@ class _Parser:
     def _escape(self, *, in_class: bool) -> Ranges:
         start = self.position - 1
         char = self._next()
-        sets = {"d": _DIGIT, "w": _WORD, "s": _SPACE}
-        if char.lower() in sets:
-            return sets[char] if char in sets else _complement(sets[char.lower()])
+        if char in "dwsDWS":
+            ranges = _wide_set(char.lower()) if self.wide == char.islower() else _NARROW[char.lower()]
+            return ranges if char.islower() else _complement(ranges)
         if char in "pP" and self._peek() == "{":
             return self._property(negated=char == "P")
         if char in "123456789" or (char == "k" and self._peek() == "<"):
@@ -326,14 +338,37 @@ _CATEGORY_NAMES = {
 @lru_cache(maxsize=32)
 def _category(name: str) -> Ranges:
     """All code points (without surrogates) of a general category such as `L` or `Lu`."""
-    ranges: list[tuple[int, int]] = []
-    for code in range(_LAST + 1):
-        if unicodedata.category(chr(code)).startswith(name) and not 0xD800 <= code <= 0xDFFF:
-            if ranges and ranges[-1][1] == code - 1:
-                ranges[-1] = (ranges[-1][0], code)
-            else:
-                ranges.append((code, code))
-    return tuple(ranges)
+    return _union([run for category, runs in _categories().items() if category.startswith(name) for run in runs])
+
+
+@lru_cache(maxsize=1)
+def _categories() -> dict[str, list[tuple[int, int]]]:
+    """The runs of code points of each general category, surrogates left out."""
+    runs: dict[str, list[tuple[int, int]]] = {}
+    code = 0
+    for category, group in groupby(map(unicodedata.category, map(chr, range(_LAST + 1)))):
+        first, code = code, code + sum(1 for _ in group)
+        if category != "Cs":
+            runs.setdefault(category, []).append((first, code - 1))
+    return runs
+
+
+@lru_cache(maxsize=4)
+def _wide_set(letter: str) -> Ranges:
+    """What some engine's `\\d`, `\\w` or `\\s` matches; a character without a category may have one elsewhere."""
+    if letter == "s":
+        return _union([*_SPACE, (0x1C, 0x1F), (0x85, 0x85), (0x180E, 0x180E)])
+    if letter == "d":
+        return _union([*_category("Nd"), *_category("Cn")])
+    return _union([r for name in ("L", "N", "Pc") for r in _category(name)] + [*_unclear()])
+
+
+@lru_cache(maxsize=1)
+def _unclear() -> Ranges:
+    """The characters that some engines take for part of a word and others do not."""
+    return _union(
+        [*_category("M"), *_category("Cn"), *_category("So"), *_category("Nl"), *_category("No"), (0x200C, 0x200D)]
+    )
 
 
 def _union(ranges: list[tuple[int, int]]) -> Ranges:

@@ -98,7 +98,9 @@ def numbers(
         return ByteDFA.from_strings(spell_number(v).encode() for v in kept)
     both = merged(wanted)
     exactly = bool(unwanted) or not both.is_free
-    result = _plain(both, EXACT_DIGITS if exactly else free_digits)
+    # Beyond 2^53 a validator that divides as doubles rounds.
+    whole = EXACT_DIGITS if any(facets.multiples for facets in (*wanted, *unwanted)) else WHOLE_DIGITS
+    result = _plain(both, EXACT_DIGITS if exactly else free_digits, whole)
     for facets in unwanted:
         without = (
             ByteDFA.from_strings(spell_number(v).encode() for v in facets.values if facets.admits(v))
@@ -129,8 +131,8 @@ def merged(all_facets: Iterable[NumberFacets]) -> NumberFacets:
 
 
 @charged_cache(maxsize=256)
-def _plain(facets: NumberFacets, digits: int) -> ByteDFA:
-    """The universe's numbers in a range and of all multiples."""
+def _plain(facets: NumberFacets, digits: int, whole: int = WHOLE_DIGITS) -> ByteDFA:
+    """The universe's numbers in a range and of all multiples, of at most `whole` digits before the point."""
     nfa = NfaBuilder()
     start, end = nfa.state(), nfa.state()
     minus = nfa.state()
@@ -140,9 +142,8 @@ def _plain(facets: NumberFacets, digits: int) -> ByteDFA:
             low = Bound(Fraction(0), open=entry == minus)  # there is no "-0"
         if high is not None and (high.value < low.value or (high.value == low.value and (high.open or low.open))):
             continue
-        nfa.embed(
-            _magnitudes(_digits(low), None if high is None else _digits(high), facets.integer, digits), entry, end
-        )
+        top = None if high is None else _digits(high)
+        nfa.embed(_magnitudes(_digits(low), top, facets.integer, digits, whole), entry, end)
         if high is not None and high.value < _SMALLEST_PLAIN and not facets.integer:
             nfa.embed(_tiny(low, high), entry, end)
     result = nfa.build(start, [end])
@@ -200,13 +201,15 @@ def _decimal(value: Fraction) -> Decimal:
 
 
 @charged_cache(maxsize=256)
-def _magnitudes(low: _Digits, high: _Digits | None, integer: bool, digits: int) -> ByteDFA:
+def _magnitudes(
+    low: _Digits, high: _Digits | None, integer: bool, digits: int, most_whole: int = WHOLE_DIGITS
+) -> ByteDFA:
     """Unsigned numbers of at most so many digits within the bounds.
 
     A state is (digits before the point, comparison with each bound), then (place behind the point, comparisons,
     digits left, last digit was a zero, all digits were zeros): deterministic from the start.
     """
-    longest = max(digits, WHOLE_DIGITS, len(low.whole) + (high is None), len(high.whole) if high else 0)
+    longest = max(most_whole, len(low.whole) + (high is None), len(high.whole) if high else 0)
     nfa = NfaBuilder()
     states: dict[tuple[Any, ...], int] = {}
     todo: list[tuple[Any, ...]] = []
