@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 
 class DiffinityError(Exception):
     """Base of all errors that name something the caller can change."""
@@ -17,6 +19,22 @@ class DownloadError(DiffinityError):
 
 class InvalidArgument(DiffinityError, ValueError):
     """An argument has a shape, type or value that the function does not take."""
+
+
+class MissingExtra(InvalidArgument):
+    """What was asked for needs a package that comes with an extra of ours."""
+
+
+def require(extra: str, doing: str, *modules: str) -> None:
+    """Refuse what needs packages of an extra that are not installed, before anything is done.
+
+    >>> require("train", "training", "no_such_package")
+    Traceback (most recent call last):
+    diffinity.errors.MissingExtra: training needs no_such_package: pip install 'diffinity[train]'
+    """
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        raise MissingExtra(f"{doing} needs {', '.join(missing)}: pip install 'diffinity[{extra}]'")
 
 
 class ConstraintError(DiffinityError, ValueError):

@@ -25,10 +25,13 @@ from diffinity.bench.run import Outcome, Progress, execute
 from diffinity.bench.store import RunError, RunFolder
 from diffinity.bench.studies import STUDIES, StudySettings, run_study
 from diffinity.bench.workers import one_thread
-from diffinity.errors import InvalidArgument
+from diffinity.errors import InvalidArgument, require
 
 QUICK_STEPS = 64
 TRAINED = "classifiers"  # inside the run's folder
+
+
+JSON_SUITES = ("json", "latency", "framings")  # whose samples jsonschema-rs checks
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ latency, match, steps, framings, fidelity, fight-club
     if request.suite not in EXPERIMENTS:
         known = ", ".join([*EXPERIMENTS, *STUDIES])
         raise InvalidArgument(f"there is no suite {request.suite!r}; there are {known}")
+    if request.suite in JSON_SUITES:
+        require("bench", f"the suite {request.suite}", "jsonschema_rs")
     return _run_cases(request, EXPERIMENTS[request.suite], on_progress, tell)
 
 

@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from diffinity.errors import DiffinityError
+from diffinity.errors import DiffinityError, MissingExtra
 from diffinity.memory import is_out_of_memory
 
 out = Console()
 err = Console(stderr=True)
 
 COMPILING = {"generate", "inspect", "batch", "demo"}  # commands that run compiled loops at once
+MISUSED = 2  # wrong options, or an extra that is not installed
 INTERRUPTED = 130  # what a shell says of a program that Ctrl-C ended
 
 
@@ -34,6 +35,12 @@ class Commands(TyperGroup):
                 return super().invoke(ctx)
         except DiffinityError as error:
             say_error(f"error: {error}")
+            raise typer.Exit(MISUSED if isinstance(error, MissingExtra) else 1) from None
+        except BrokenPipeError:  # nobody reads what we print: `main` ends quietly
+            raise
+        except OSError as error:  # a full disk, a folder that may not be written
+            about = f"{error.filename}: " if error.filename else ""
+            say_error(f"error: {about}{error.strerror or error}")
             raise typer.Exit(1) from None
         except KeyboardInterrupt as error:
             say_error(str(error) or "interrupted")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -69,6 +70,7 @@ class PretrainedLM(
     def _save_pretrained(self, save_directory: Path) -> None:
         contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors().items()}
         save_file(contiguous, save_directory / WEIGHTS, metadata={"format": "pt"})
+        (save_directory / WEIGHTS).chmod(0o666 & ~_umask())  # safetensors lets only the owner read
         self.tokenizer.save(str(save_directory / TOKENIZER))
         config = {
             "kind": self.kind,
@@ -287,3 +289,10 @@ def load_strictly(module: torch.nn.Module, tensors: Mapping[str, Tensor]) -> Non
         raise CheckpointError(f"the weights do not fit: {shown}{more}")
     converted = {name: tensors[name].to(wanted[name].dtype) for name in wanted}
     module.load_state_dict(converted, strict=True, assign=True)
+
+
+def _umask() -> int:
+    """What the user takes away from the rights of new files; it can only be read by setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

@@ -11,7 +11,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from diffinity.errors import InvalidArgument
+from diffinity.commands.console import Interrupted
+from diffinity.errors import InvalidArgument, require
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -66,7 +67,12 @@ def train(
     ] = False,
     threads: Annotated[int | None, typer.Option(help="CPU threads; 1 beside other work.")] = None,
 ) -> None:
-    """Train a model; Ctrl-C stops it without loss and the same command goes on."""
+    """Train a model; Ctrl-C stops it without loss and the same command goes on.
+
+    Example: diffinity train corpus.jsonl --out run --vocab-size 8192
+    """
+    if kind != "markov":
+        require("train", "training", "accelerate")
     import torch
 
     from diffinity.models.protocol import SamplingDefaults
@@ -109,10 +115,14 @@ def train(
 
         model = trainer.export(SamplingDefaults(length=min(64, length)))
         model.save_pretrained(out / "model")
-        plot_metrics(out / "metrics.jsonl", out / "metrics.png")
+        if not finished:
+            raise Interrupted(
+                f"stopped at step {trainer.progress.step}; the same command goes on ({out / 'model'})"
+            )
+        if not plot_metrics(out / "metrics.jsonl", out / "metrics.png"):
+            console.print("no plot of the losses: it needs matplotlib, pip install 'diffinity[train]'")
         write_samples(model, out / "samples.txt")
-        state = "finished" if finished else f"stopped at step {trainer.progress.step}; the same command goes on"
-        console.print(f"{state}: {out / 'model'}")
+        console.print(f"finished: {out / 'model'}")
         if kind.startswith("plaid") and trainer.progress.step < bias_warmup:
             console.print("its analytic term is still warming up: samples will be poor before that is over")
 
@@ -138,7 +148,10 @@ def _watch(trainer: object, console: Console) -> bool:
                 losses = "  ".join(f"{name} {value:.3f}" for name, value in report.validation.items())
                 console.print(f"step {report.progress.step}: {line}; held out: {losses}", highlight=False)
 
-        return trainer.run(on_report=show)
+        def say_stopping() -> None:
+            console.print("stopping: finishing the step and writing the checkpoint")
+
+        return trainer.run(on_report=show, on_interrupt=say_stopping)
 
 
 def starting_model(source: str, kind: str, tokenizer: Path | None) -> PretrainedLM:

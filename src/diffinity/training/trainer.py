@@ -78,6 +78,10 @@ class TrainingSettings:
             raise InvalidArgument(
                 f"kind must be plaid, plaid-bound, autoregressive or masked, but is {self.kind!r}"
             )
+        try:
+            PlaidConfig(1, self.dim, self.n_blocks, self.n_heads, self.embed_dim)
+        except ValueError as error:
+            raise InvalidArgument(str(error)) from None
         if self.steps < 1 or self.tokens_per_batch < max(self.lengths):
             raise InvalidArgument("steps must be at least 1, tokens_per_batch at least the longest length")
 
@@ -206,6 +210,7 @@ class Trainer:
         self,
         *,
         on_report: Callable[[Report], None] | None = None,
+        on_interrupt: Callable[[], None] = lambda: None,
         report_every: int = 20,
         validate_every: int = 500,
         save_every: int = 500,
@@ -214,7 +219,7 @@ class Trainer:
         stream = self.batches.from_cursor(self.progress.cursor)
         running = None
         started, tokens_at_start, seconds_before = time.monotonic(), self.progress.tokens, self.progress.seconds
-        with interruptible() as interrupted, no_denormals():
+        with interruptible(on_interrupt) as interrupted, no_denormals():
             while self.progress.step < self.settings.steps and not interrupted():
                 tokens, cursor = next(stream)
                 loss = self._step(tokens)
@@ -340,13 +345,18 @@ def step_generator(seed: int, step: int, process: int) -> torch.Generator:
 
 
 @contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
-    """While inside, SIGINT and SIGTERM only set a flag, so that the step and its checkpoint are finished."""
+def interruptible(on_interrupt: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
+    """While inside, SIGINT and SIGTERM only set a flag, so that the step and its checkpoint are finished.
+
+    `on_interrupt` is called at the first signal.
+    """
     flag = False
 
     def set_flag(_signal: int, _frame: object) -> None:
         nonlocal flag
-        flag = True
+        if not flag:
+            flag = True
+            on_interrupt()
 
     previous = {}
     try:
