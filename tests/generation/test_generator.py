@@ -218,3 +218,19 @@ def test_chunks_keep_within_the_memory_limit_and_change_no_text(model: MarkovLM)
         parts = dy.generate(model, constraint, **options)  # type: ignore[arg-type]
     assert max(rows) < 4
     assert [one.text for one in parts] == [one.text for one in whole]
+
+
+def test_a_text_is_the_same_whoever_leaves_its_batch() -> None:
+    model = dy.fit_markov(["the cat saw the box.", "the dog took the cup.", "a cat ran."])
+    write = dy.Generator(model, dy.Regex("[a-z ]+."), length=12, num_inference_steps=8)
+    whole = write(4, seed=3)
+    batch = write.stepwise([(3, i) for i in range(4)])
+    for _ in range(3):
+        batch.step()
+    batch.keep([1, 3])
+    while batch.step():
+        pass
+    rest = batch.finish()
+    assert [text.tokens for text in rest] == [whole[1].tokens, whole[3].tokens]
+    assert [text.log_acceptance for text in rest] == [whole[1].log_acceptance, whole[3].log_acceptance]
+    assert batch.last_logits().shape[:2] == (2, 12)

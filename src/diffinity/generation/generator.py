@@ -75,6 +75,49 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         for automaton in aligned.values():
             automaton.check_feasible(self.length)
 
+    @classmethod
+    def from_automata(
+        cls,
+        model: TextModel,
+        automata: Sequence[TokenAutomaton],
+        settings: GenerationSettings | None = None,
+        *,
+        length: int,
+    ) -> Generator:
+        """A generator of one text for each automaton: for servers, which compile and align elsewhere.
+
+        The settings' `prefix` and `framing` are those that the automata were made with, and `length` takes the
+        place of theirs.
+
+        >>> import diffinity as dy
+        >>> model = dy.fit_markov(["the cat sat.", "the dog ran."])
+        >>> the_dog = dy.align(dy.Regex("the dog [a-z]+."), dy.models.protocol.vocabulary_of(model))
+        >>> dy.Generator.from_automata(model, [the_dog], length=12)()[0].text
+        'the dog ran.'
+        """
+        settings = GenerationSettings.of(settings)
+        check_settings(model, settings)
+        made = cls.__new__(cls)
+        made.model, made.settings, made.automata, made.length = model, settings, tuple(automata), length
+        made.constraints, made._several = (None,) * len(automata), True
+        made._context = prompt_of(model, settings)
+        for automaton in set(automata):
+            automaton.check_feasible(length)
+        return made
+
+    def stepwise(self, seeds: Seeds) -> StepwiseBatch:
+        """One batch of a text for each seed (and constraint), denoised a step at a time.
+
+        >>> import diffinity as dy
+        >>> write = dy.Generator(dy.fit_markov(["a b.", "b a."]), "a b.", length=4, num_inference_steps=3)
+        >>> batch = write.stepwise([(0, 0), (0, 1)])
+        >>> batch.step(), batch.keep([1]), batch.step(), batch.step(), batch.step()
+        (True, None, True, True, False)
+        >>> [one.seed for one in batch.finish()]
+        [(0, 1)]
+        """
+        return StepwiseBatch(self, self._part(range(len(seeds)), seeds))
+
     def __repr__(self) -> str:
         what = f"{len(self.constraints)} constraints" if self._several else repr(self.constraints[0])
         return f"Generator({type(self.model).__name__}, {what}, length={self.length}, {self.settings.as_json()})"
@@ -157,16 +200,20 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         if len(seeds) != len(wanted):
             raise InvalidArgument(f"{len(seeds)} seeds for {len(wanted)} texts: give one (seed, index) for each")
         check_room(self.model, len(wanted), self.length)
-        size = self.settings.batch_size or self._affordable()
+        size = self.settings.batch_size or self.affordable()
         for first in range(0, len(wanted), size):
-            piece = slice(first, first + size)
-            yield _Part(
-                tuple(self.constraints[i] for i in wanted[piece]),
-                tuple(self.automata[i] for i in wanted[piece]),
-                tuple(seeds[piece]),
-            )
+            yield self._part(range(first, min(first + size, len(wanted))), seeds)
 
-    def _affordable(self) -> int:
+    def _part(self, texts: Sequence[int], seeds: Seeds) -> _Part:
+        """Some of the texts as one batch."""
+        wanted = list(texts) if self._several else [0] * len(texts)
+        return _Part(
+            tuple(self.constraints[i] for i in wanted),
+            tuple(self.automata[i] for i in wanted),
+            tuple(seeds[i] for i in texts),
+        )
+
+    def affordable(self) -> int:
         """How many texts at once keep a step's arrays within `limits.memory_bytes`; at least one."""
         programme = max(foreseen_bytes(one, self.length) for one in set(self.automata))
         logits = BYTES_PER_LOGIT * (self.length + len(self._context or ())) * vocab_size_of(self.model)
@@ -242,6 +289,53 @@ class _Part:
     constraints: tuple[object, ...]
     automata: tuple[TokenAutomaton, ...]
     seeds: tuple[tuple[int, int], ...]
+
+
+class StepwiseBatch:
+    """Texts that are denoised together, a step at a time; those that no one waits for any more can leave."""
+
+    def __init__(self, generator: Generator, part: _Part) -> None:
+        self._generator, self._part = generator, part
+        self._run = generator._run(part, None, None)
+        self._steps = iter(self._run)
+
+    def __len__(self) -> int:
+        return len(self._part.seeds)
+
+    @property
+    def state(self) -> Any:
+        """What a callback would be given: the state after the last step."""
+        return self._run.state
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are."""
+        return self._run.process.num_inference_steps
+
+    def step(self) -> bool:
+        """Take one more step; False if there is none left."""
+        return next(self._steps, None) is not None
+
+    def keep(self, texts: Sequence[int]) -> None:
+        """Go on with these of the present texts only. Particles stay, since they are weighed together."""
+        if len(texts) == len(self) or self._run.population is not None:
+            return
+        part = self._part
+        self._part = _Part(
+            tuple(part.constraints[i] for i in texts),
+            tuple(part.automata[i] for i in texts),
+            tuple(part.seeds[i] for i in texts),
+        )
+        self._run.keep(texts, self._generator._run(self._part, None, None).process)
+
+    def finish(self) -> list[Generated]:
+        """The texts as they stand, decoded."""
+        return self._generator._results(self._part, self._run)
+
+    def last_logits(self) -> Tensor:
+        """The distributions (B, L, V) that the texts were decoded from, or those of the last step."""
+        ending = self._run.ending()
+        return self._run.state.prediction.logits if ending.logits is None else ending.logits
 
 
 def generate(

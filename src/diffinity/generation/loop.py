@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic
 
@@ -43,6 +43,7 @@ class Run(Generic[S, P]):
         self._history: list[Tensor] = []  # log P(L) of every row at each step
         self._draws, self._cancel, self._deadline = draws, cancel, deadline
         self._stopped = False
+        self._ending: Ending | None = None
 
     def __iter__(self) -> Iterator[S]:
         started = time.monotonic()
@@ -64,7 +65,15 @@ class Run(Generic[S, P]):
         """End the run here."""
         self._stopped = True
 
+    def keep(self, texts: Sequence[int], process: Process[S, P]) -> None:
+        """Go on with some of the texts only, by a process that was made for them; not with particles."""
+        assert self.population is None
+        rows = torch.tensor(texts)
+        self.process, self.state, self._draws = process, self.state.select(rows), self._draws.select(texts)
+        self._history = [step[rows] for step in self._history]
+
     def _step(self) -> None:
+        self._ending = None
         state, prediction = self.state, self.process.predict(self.state)
         if self.population is not None:
             survivors = self.population.weigh(prediction)
@@ -82,8 +91,10 @@ class Run(Generic[S, P]):
 
     def ending(self) -> Ending:
         """What the state as it stands ends in."""
-        with torch.no_grad():
-            return self.process.finish(self.state)
+        if self._ending is None:
+            with torch.no_grad():
+                self._ending = self.process.finish(self.state)
+        return self._ending
 
 
 @contextmanager

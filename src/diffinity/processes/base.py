@@ -177,6 +177,12 @@ class Draws:
         self._rows = rows
         self._generators = [sample_generator(*seed) for seed in seeds]
 
+    def select(self, samples: Sequence[int]) -> Draws:
+        """The draws of some samples, from where they are."""
+        chosen = Draws((), self._rows)
+        chosen._generators = [self._generators[i] for i in samples]
+        return chosen
+
     def __len__(self) -> int:
         return len(self._generators) * self._rows
 
