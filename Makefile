@@ -2,10 +2,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo test lint format bench embedded clean
+.PHONY: demo serve chromium test lint format bench embedded clean
 
 demo: .venv/core
 	@$(BIN)/diffinity demo
+
+serve: .venv/serve
+	$(BIN)/diffinity serve
+
+# Debian's package, in which the tests of the server's page run.
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+chromium:
+	@command -v chromium > /dev/null || ($(SUDO) apt-get update -q && $(SUDO) apt-get install -y -q --no-install-recommends chromium)
 
 test: .venv/dev
 	$(BIN)/python -m pytest
@@ -47,10 +55,14 @@ clean:
 	$(PIP) -e .
 	@touch $@
 
+.venv/serve: .venv/core
+	$(PIP) -e '.[serve]'
+	@touch $@
+
 .venv/bench: .venv/dev
 	$(PIP) -e '.[bench]'
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) -e '.[dev,train]'
+	$(PIP) -e '.[dev,ray,serve,train]'
 	@touch $@

@@ -1,4 +1,4 @@
-"""The command line: `diffinity generate | inspect | batch | bench | demo | train | corpus | …`.
+"""The command line: `diffinity generate | inspect | batch | serve | bench | demo | train | corpus | …`.
 
 Commands are imported when they are called: `diffinity --help` needs none of them.
 """
@@ -29,6 +29,7 @@ DOORS = {
     "generate": Door("diffinity.commands.generate:generate", "Write texts that satisfy constraints."),
     "inspect": Door("diffinity.commands.inspect:inspect", "Show what a constraint amounts to."),
     "batch": Door("diffinity.commands.batch:batch", "Write a text for each request of a file."),
+    "serve": Door("diffinity.commands.serve:serve", "Serve a model as OpenAI's API, with a page to watch it."),
     "demo": Door("diffinity.demo:demo", "Show what diffinity does, with the embedded model."),
     "models": Door("diffinity.commands.models:models", "List the published models that have a short name."),
     "download": Door("diffinity.commands.models:download", "Fetch a published model by name."),

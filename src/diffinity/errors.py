@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
+from typing import Any
 
 
 class DiffinityError(Exception):
-    """Base of all errors that name something the caller can change."""
+    """Base of all errors that name something the caller can change; each can be sent to another process."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[DiffinityError], args: tuple[object, ...], state: Mapping[str, object]) -> DiffinityError:
+    """An error from its parts, whatever its constructor takes."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class CheckpointError(DiffinityError):
@@ -53,9 +65,6 @@ class ConstraintSyntaxError(ConstraintError):
         self.position = position
         super().__init__(message if position is None else f"{message}\n{_excerpt(source, position)}")
 
-    def __reduce__(self) -> tuple[type[ConstraintSyntaxError], tuple[str, str, int | None]]:
-        return type(self), (self.reason, self.source, self.position)
-
 
 class UnsupportedConstraint(ConstraintError):
     """A constraint is well formed but asks for something that is not implemented; the message names it."""
@@ -78,9 +87,6 @@ class ConstraintTooLarge(ConstraintError):
             f"Simplify the constraint, or raise the limit: "
             f"`with diffinity.limits.use_limits({limit}=...):`"
         )
-
-    def __reduce__(self) -> tuple[type[ConstraintTooLarge], tuple[str, float, float, str]]:
-        return type(self), (self.limit, self.allowed, self.needed, self.doing)
 
 
 def _excerpt(source: str, position: int, width: int = 72) -> str:

@@ -1,0 +1,113 @@
+"""`diffinity serve`: an OpenAI-shaped server, and a page on which people watch text being denoised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from diffinity.commands.console import out
+from diffinity.commands.options import DeviceOption, ModelOption, check_device
+from diffinity.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from diffinity.serve.settings import ServeSettings
+
+
+def serve(
+    model: ModelOption = None,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; by default this machine only.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on.", min=0, max=65535)] = 8000,
+    device: DeviceOption = "cpu",
+    model_name: Annotated[str | None, typer.Option(help="What clients call the model.")] = None,
+    ignore_prompt: Annotated[
+        bool, typer.Option("--ignore-prompt", help="Take prompts although the model reads none.")
+    ] = False,
+    max_batch: Annotated[int, typer.Option(help="Texts that are denoised together.", min=1)] = 16,
+    batch_delay: Annotated[
+        float, typer.Option(help="Seconds that a request waits for others to join its batch.", min=0)
+    ] = 0.01,
+    max_waiting: Annotated[int, typer.Option(help="Texts that may wait; more get 429.", min=1)] = 256,
+    deadline: Annotated[float, typer.Option(help="Seconds that a request may take.")] = 120.0,
+    drain: Annotated[float, typer.Option(help="Seconds to finish what runs after SIGTERM.")] = 120.0,
+    max_n: Annotated[int, typer.Option(help="Texts of one request.", min=1)] = 16,
+    max_tokens: Annotated[int, typer.Option(help="Tokens of one text.", min=1)] = 1024,
+    max_body: Annotated[int, typer.Option(help="Bytes of a request.", min=1)] = 1_000_000,
+    api_key_file: Annotated[
+        Path | None, typer.Option(help="API keys, one a line; $DIFFINITY_API_KEYS has them by commas.")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A name in the Host header to answer to; may be given again.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads of the network.", min=1)] = None,
+    ray: Annotated[bool, typer.Option("--ray", help="Run as a Ray Serve deployment.")] = False,
+    replicas: Annotated[int, typer.Option(help="With --ray: how many models run at once.", min=1)] = 1,
+    address: Annotated[str | None, typer.Option(help="With --ray: of the cluster, as ray.init has it.")] = None,
+) -> None:
+    """Serve a model as OpenAI's API, with a page at / that shows text being denoised."""
+    _check_installed()
+    from diffinity.serve.settings import LOOPBACK, ServeSettings, read_keys
+
+    hosts = tuple(allow_host or ())
+    settings = ServeSettings(
+        model_name=model_name or (Path(model).name if model else "diffinity-embedded"),
+        ignore_prompt=ignore_prompt,
+        max_batch=max_batch,
+        batch_delay=batch_delay,
+        max_waiting=max_waiting,
+        deadline=deadline,
+        max_n=max_n,
+        max_tokens=max_tokens,
+        max_body=max_body,
+        key_digests=read_keys(api_key_file),
+        # On loopback, no page that a browser was lured to may pass as ours under its own name.
+        allowed_hosts=(*LOOPBACK, *hosts) if hosts or host in LOOPBACK else (),
+    )
+    if ray:
+        from diffinity.serve.on_ray import run_on_ray
+
+        run_on_ray(model, settings, host=host, port=port, device=device, replicas=replicas, address=address)
+        return
+    check_device(device)
+    _serve_here(model, settings, host, port, device, drain, threads)
+
+
+def _serve_here(
+    model: str | None,
+    settings: ServeSettings,
+    host: str,
+    port: int,
+    device: str,
+    drain: float,
+    threads: int | None,
+) -> None:
+    import torch
+
+    from diffinity.models.loading import load
+    from diffinity.serve.app import create_app
+    from diffinity.serve.server import make_server
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    app = create_app(load(model, device=device), settings)
+    server = make_server(app, host, port, read_seconds=settings.read_seconds, drain_seconds=drain)
+    shown = f"[{host}]" if ":" in host else host
+    out.print(f"serving {settings.model_name} on http://{shown}:{port}  (Ctrl-C ends)", soft_wrap=True)
+    try:
+        server.run()
+    except SystemExit:
+        raise InvalidArgument(f"{host}:{port} can't be listened on: see the message above") from None
+
+
+def _check_installed() -> None:
+    try:
+        import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise InvalidArgument(
+            f"serve needs packages that are not installed ({error}): pip install 'diffinity[serve]'"
+        ) from None

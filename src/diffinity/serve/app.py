@@ -1,0 +1,312 @@
+"""The application: routes, and nothing of how texts are made."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.exceptions import HTTPException
+
+from diffinity import __version__
+from diffinity.models.protocol import TextModel
+from diffinity.serve.answers import Answer, View, sse
+from diffinity.serve.batcher import DraftEvent, Job, TextEvent
+from diffinity.serve.compiler import MOST_DRAWN, Compiled
+from diffinity.serve.errors import ApiError
+from diffinity.serve.gate import Gate
+from diffinity.serve.metrics import Metrics
+from diffinity.serve.service import Prepared, Service
+from diffinity.serve.settings import ServeSettings
+from diffinity.serve.wire import ChatRequest, CompletionRequest, InspectRequest, read_body
+
+log = logging.getLogger("diffinity.serve")
+HEARTBEAT = 5.0  # seconds between signs of life in a stream
+Asked = CompletionRequest | ChatRequest
+
+
+def create_app(model: TextModel, settings: ServeSettings | None = None) -> Gate:
+    """The ASGI application for one model; its lifespan warms up and drains.
+
+    >>> import diffinity as dy
+    >>> type(create_app(dy.fit_markov(["a b."]))).__name__
+    'Gate'
+    """
+    settings = settings or ServeSettings()
+    service = Service(model, settings)
+    app = FastAPI(
+        title="diffinity",
+        version=__version__,
+        summary="Diffusion language models that obey formal syntax, in OpenAI's words.",
+        lifespan=_lifespan(service),
+        redoc_url=None,
+    )
+    metrics = Metrics(service)
+    Routes(app, service, metrics)
+    return Gate(app, settings, metrics.answered)
+
+
+def _lifespan(service: Service) -> Any:
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        warming = asyncio.create_task(service.start())
+        warming.add_done_callback(_say_if_failed)
+        try:
+            yield
+        finally:
+            warming.cancel()
+            with contextlib.suppress(BaseException):
+                await warming
+            await asyncio.to_thread(service.close)
+
+    return lifespan
+
+
+def _say_if_failed(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("the warm-up failed: %s", task.exception())
+
+
+class Routes:
+    """The routes of one application."""
+
+    def __init__(self, app: FastAPI, service: Service, metrics: Metrics) -> None:
+        self._service, self._metrics = service, metrics
+        self._started = int(time.time())
+        html: dict[str, Any] = {"response_class": HTMLResponse, "include_in_schema": False}
+        app.get("/diffinity/trace-template", **html)(self.trace_template)
+        app.get("/health", responses={503: {"description": "warming up"}})(self.health)
+        app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})(
+            self.metrics
+        )
+        app.get("/v1/models")(self.models)
+        app.get("/v1/models/{name}", responses=_json_responses(404))(self.model)
+        app.post("/v1/completions", **_body_of(CompletionRequest))(self.completions)
+        app.post("/v1/chat/completions", **_body_of(ChatRequest))(self.chat_completions)
+        app.post("/diffinity/inspect", **_body_of(InspectRequest))(self.inspect)
+        app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+        app.add_exception_handler(ApiError, _on_api_error)
+        app.add_exception_handler(HTTPException, _on_http_error)
+        app.add_exception_handler(RequestValidationError, _on_validation_error)
+
+    def trace_template(self) -> HTMLResponse:
+        """The page that replays a run, without its data: ours fills it in."""
+        return HTMLResponse(_file("trace_page.html"))
+
+    def health(self) -> JSONResponse:
+        """Whether requests are answered: 200, or 503 while warming up."""
+        service = self._service
+        status = "draining" if service.draining else "ok" if service.ready else "starting"
+        content = {"status": status, "waiting": service.batcher.waiting, "running": service.batcher.running}
+        return JSONResponse(content, 200 if status == "ok" else 503)
+
+    def metrics(self) -> Response:
+        """Counters for Prometheus."""
+        return Response(self._metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    def models(self) -> dict[str, Any]:
+        """The one model that is served."""
+        return {"object": "list", "data": [self._model()]}
+
+    def model(self, name: str) -> dict[str, Any]:
+        """The model of that name."""
+        if name != self._service.settings.model_name:
+            raise ApiError(f"there is no model {name!r} here", status=404, param="model", code="model_not_found")
+        return self._model()
+
+    def _model(self) -> dict[str, Any]:
+        lm, name = self._service.model, self._service.settings.model_name
+        defaults = lm.sampling_defaults
+        about = {"steps": defaults.num_inference_steps, "length": defaults.length}
+        about["reads_prompts"] = bool(getattr(lm, "reads_prompts", False))
+        return {
+            "id": name,
+            "object": "model",
+            "created": self._started,
+            "owned_by": "diffinity",
+            "diffinity": about,
+        }
+
+    async def completions(self, request: Request) -> Response:
+        """OpenAI's completions."""
+        return await self._answer(request, read_body(CompletionRequest, await request.body()))
+
+    async def chat_completions(self, request: Request) -> Response:
+        """OpenAI's chat completions."""
+        return await self._answer(request, read_body(ChatRequest, await request.body()))
+
+    async def inspect(self, request: Request) -> dict[str, Any]:
+        """What a constraint amounts to: sizes, three texts that it accepts, a picture if it is small."""
+        asked = read_body(InspectRequest, await request.body())
+        return _inspected(await self._service.inspect(asked))
+
+    async def _answer(self, request: Request, asked: Asked) -> Response:
+        leaving = asyncio.create_task(_gone(request))
+        try:
+            prepared = await _unless_gone(self._service.prepare(asked), leaving)
+            view = View(self._service.model)
+            include_usage = bool(asked.stream_options and asked.stream_options.include_usage)
+            answer = Answer(
+                isinstance(asked, ChatRequest),
+                self._service.settings.model_name,
+                view,
+                prepared.prompt_tokens,
+                include_usage,
+            )
+            if asked.stream:
+                leaving.cancel()
+                stream = self._stream(answer, prepared)
+                return StreamingResponse(
+                    stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+                )
+            events = await _unless_gone(_all_texts(prepared.jobs), leaving)
+            self._metrics.finished(events)
+            jobs = [job for job in prepared.jobs for _ in job.seeds]
+            return JSONResponse(answer.whole(events, jobs, prepared.seed))
+        finally:
+            leaving.cancel()
+
+    async def _stream(self, answer: Answer, prepared: Prepared) -> AsyncIterator[bytes]:
+        """Server-sent events: drafts if they were asked for, the texts as chunks, `[DONE]`."""
+        finished: list[TextEvent] = []
+        try:
+            async for event, job in _events(prepared.jobs):
+                if event is None:
+                    yield b": still here\n\n"
+                elif isinstance(event, DraftEvent):
+                    yield sse(answer.view.draft(event, job), "diffinity.draft")
+                else:
+                    finished.append(event)
+                    if job.drafts:
+                        yield sse(answer.view.text(event, job), "diffinity.text")
+                    for chunk in answer.chunks(event, job):
+                        yield sse(chunk)
+            if answer.include_usage:
+                yield sse(answer.usage_chunk())
+            yield sse("[DONE]")
+            self._metrics.finished(finished)
+        except ApiError as error:  # too late for a status
+            yield sse(error.body())
+        finally:
+            for job in prepared.jobs:
+                job.cancel()
+
+
+async def _all_texts(jobs: Sequence[Job]) -> list[TextEvent]:
+    """Every text of some jobs, in order; they are cancelled if this is."""
+    try:
+        found = [event async for event, _ in _events(jobs) if isinstance(event, TextEvent)]
+        return sorted(found, key=lambda event: event.index)
+    finally:
+        for job in jobs:
+            job.cancel()
+
+
+async def _events(jobs: Sequence[Job]) -> AsyncIterator[tuple[DraftEvent | TextEvent | None, Job]]:
+    """What happens to some jobs, until all their texts are there; None from time to time while nothing does."""
+    for job in jobs:
+        left = len(job.seeds)
+        while left:
+            try:
+                event = await asyncio.wait_for(job.events.get(), HEARTBEAT)
+            except TimeoutError:
+                yield None, job
+                continue
+            if isinstance(event, ApiError):
+                raise event
+            left -= isinstance(event, TextEvent)
+            yield event, job
+
+
+async def _gone(request: Request) -> None:
+    """Return when the client has gone away."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _unless_gone(work: Any, leaving: asyncio.Task[None]) -> Any:
+    """Wait for some work, and cancel it if the client goes away before it is done."""
+    task = asyncio.ensure_future(work)
+    await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    if not task.done():
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        raise ApiError("the client went away", status=499, code="disconnected")
+    return task.result()
+
+
+def _inspected(compiled: Compiled) -> dict[str, Any]:
+    automaton, dfa = compiled.automaton, compiled.dfa
+    drawn = dfa is not None and dfa.n_states <= MOST_DRAWN
+    return {
+        "byte_states": compiled.byte_states,
+        "byte_classes": compiled.byte_classes,
+        "token_states": automaton.n_states,
+        "token_classes": automaton.n_classes,
+        "transitions": automaton.n_transitions,
+        "finite": compiled.finite,
+        "samples": list(compiled.samples),
+        "shortest_tokens": compiled.shortest,
+        "svg": dfa.to_svg() if dfa is not None and drawn else None,
+    }
+
+
+def _body_of(kind: type[BaseModel]) -> dict[str, Any]:
+    """What OpenAPI is told of a route whose body we read ourselves."""
+    schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
+    return {
+        "responses": _json_responses(400, 401, 404, 408, 413, 415, 429, 503, 504),
+        "openapi_extra": {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}},
+    }
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, with the bodies that we read ourselves."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+        bodies = [(kind, "validation") for kind in (CompletionRequest, ChatRequest, InspectRequest)]
+        _, defined = models_json_schema(bodies, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
+        document.setdefault("components", {}).setdefault("schemas", {}).update(defined["$defs"])
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _json_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    error = {
+        "type": "object",
+        "properties": {"error": {"type": "object", "required": ["message", "type", "param", "code"]}},
+    }
+    return {
+        status: {"description": "error", "content": {"application/json": {"schema": error}}} for status in statuses
+    }
+
+
+def _file(name: str) -> str:
+    return files("diffinity").joinpath(name).read_text(encoding="utf-8")
+
+
+def _on_api_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return JSONResponse(error.body(), error.status, error.headers())
+
+
+def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = f"there is nothing at {request.url.path}" if error.status_code == 404 else str(error.detail)
+    return JSONResponse(ApiError(message, status=error.status_code).body(), error.status_code, error.headers)
+
+
+def _on_validation_error(_request: Request, _error: Exception) -> Response:
+    return JSONResponse(ApiError("the request is not as this path wants it").body(), 400)

@@ -1,0 +1,66 @@
+"""Errors as OpenAI's error object: a status, a sentence, and the field that was wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diffinity.errors import ConstraintSyntaxError, DiffinityError
+
+
+class ApiError(Exception):
+    """What a client did wrong, or what the server can't do now.
+
+    >>> ApiError("n must be at least 1", param="n").body()["error"]["param"]
+    'n'
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message, self.status, self.param, self.code, self.retry_after = (
+            message,
+            status,
+            param,
+            code,
+            retry_after,
+        )
+
+    def body(self) -> dict[str, Any]:
+        """The JSON that OpenAI's clients understand."""
+        error = {"message": self.message, "type": self._type(), "param": self.param, "code": self.code}
+        return {"error": error}
+
+    def headers(self) -> dict[str, str]:
+        """Those of the answer."""
+        return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+
+    def _type(self) -> str:
+        kinds = {401: "authentication_error", 429: "rate_limit_error", 504: "timeout_error"}
+        return kinds.get(self.status) or ("server_error" if self.status >= 500 else "invalid_request_error")
+
+
+def of_diffinity(error: DiffinityError, param: str | None) -> ApiError:
+    """An error of the library for a client; it keeps the caret that shows the place.
+
+    >>> from diffinity.errors import InvalidArgument
+    >>> of_diffinity(InvalidArgument("steps must be at least 1, but is 0"), "diffinity").status
+    400
+    """
+    code = "invalid_constraint" if isinstance(error, ConstraintSyntaxError) else _snake(type(error).__name__)
+    message = str(error).split("Simplify the constraint, or raise the limit")[0].strip()  # a server's are fixed
+    return ApiError(message, param=param, code=code)
+
+
+def _snake(name: str) -> str:
+    """
+    >>> _snake("ConstraintTooLarge")
+    'constraint_too_large'
+    """
+    return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")

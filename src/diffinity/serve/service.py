@@ -1,0 +1,247 @@
+"""From a checked request to jobs for the batcher: settings, length, seeds, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from diffinity.errors import DiffinityError
+from diffinity.generation import GenerationSettings
+from diffinity.generation.making import check_settings, prompt_of
+from diffinity.generation.settings import from_spoken, spoken_name
+from diffinity.models.protocol import TextModel, check_model, no_prompt, vocabulary_of
+from diffinity.serve.batcher import Batcher, Job
+from diffinity.serve.compiler import Compiled, Compiler
+from diffinity.serve.constraints import ConstraintSpec, constraint_of
+from diffinity.serve.errors import ApiError, of_diffinity
+from diffinity.serve.settings import ServeSettings
+from diffinity.serve.wire import ChatRequest, CompletionRequest, InspectRequest
+
+WARM_UP_STEPS = 4
+COOLEST, WARMEST = 0.5, 1.5  # shares of a model's own score temperature at temperature 0 and 2
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request that was found good: its jobs, one for each prompt."""
+
+    jobs: list[Job]
+    seed: int
+    prompt_tokens: int
+
+
+class Service:
+    """A model, its compiler and its batcher."""
+
+    def __init__(self, model: TextModel, settings: ServeSettings) -> None:
+        self.model, self.settings = model, settings
+        self.compiler = Compiler(vocabulary_of(model), settings)
+        self.batcher = Batcher(model, settings)
+        self.ready = False
+        self.draining = False
+
+    async def start(self) -> None:
+        """Make everything warm: both compiling processes, the network, the kernels; then `ready`."""
+        self.batcher.start()
+        await self.compiler.warm_up()
+        request = CompletionRequest.model_validate(
+            {"structured_outputs": {"regex": "[a-z ]{1,9}"}, "diffinity": {"steps": WARM_UP_STEPS}}
+        )
+        prepared = await self.prepare(request, warm=True)
+        for job in prepared.jobs:
+            event = await job.events.get()
+            if isinstance(event, ApiError):
+                raise event
+        self.ready = True
+
+    def close(self) -> None:
+        """Finish what runs, and end."""
+        self.draining = True
+        self.batcher.close()
+        self.compiler.close()
+
+    async def prepare(self, request: CompletionRequest | ChatRequest, warm: bool = False) -> Prepared:
+        """Check a request, compile its constraint and put its texts into the queue."""
+        if not self.ready and not warm:
+            raise ApiError("the server is warming up", status=503, code="not_ready", retry_after=2)
+        began = time.monotonic()
+        if request.model is not None and request.model != self.settings.model_name:
+            raise ApiError(
+                f"there is no model {request.model!r} here: this server has {self.settings.model_name!r}",
+                status=404,
+                param="model",
+                code="model_not_found",
+            )
+        settings = self._generation_settings(request)
+        prompts = self._prompted(request, settings)
+        n = (request.n or 1) * len(prompts)
+        if n > self.settings.max_n:
+            raise ApiError(f"{n} texts were asked for, and {self.settings.max_n} are allowed", param="n")
+        spec = constraint_of(request, settings.prefix)
+        if spec.is_free and settings.guidance == "auto" and check_model(self.model) == "embedding":
+            prompts = [replace(prompt, guidance="none") for prompt in prompts]  # nothing to steer to
+        deadline = self._deadline(request)
+        compiled = await self._compiled(spec, settings, began + deadline)
+        length = self._length(request, compiled)
+        seed = secrets.randbits(32) if request.seed is None else request.seed
+        jobs = [
+            Job(
+                compiled,
+                prompt,
+                length,
+                [(seed, i * (request.n or 1) + k) for k in range(request.n or 1)],
+                began + deadline,
+                drafts=_own(request, "drafts") if request.stream else None,
+                logprobs=_logprobs(request, settings),
+            )
+            for i, prompt in enumerate(prompts)
+        ]
+        prompt_tokens = sum(len(prompt_of(self.model, prompt) or ()) for prompt in prompts)
+        self._submit(jobs)
+        return Prepared(jobs, seed, prompt_tokens)
+
+    async def inspect(self, request: InspectRequest) -> Compiled:
+        """A constraint by itself."""
+        if not self.ready:
+            raise ApiError("the server is warming up", status=503, code="not_ready", retry_after=2)
+        spec = constraint_of(request)
+        return await self._compiled(spec, GenerationSettings(), time.monotonic() + self.settings.deadline)
+
+    async def _compiled(self, spec: ConstraintSpec, settings: GenerationSettings, end: float) -> Compiled:
+        compiling = self.compiler.compiled(spec, settings.framing)
+        try:
+            return await asyncio.wait_for(compiling, max(0.001, end - time.monotonic()))
+        except TimeoutError:
+            raise ApiError(
+                "the deadline of the request is over", status=504, code="deadline_exceeded", param=spec.param
+            ) from None
+
+    def _submit(self, jobs: Sequence[Job]) -> None:
+        try:
+            for job in jobs:
+                self.batcher.submit(job)
+        except ApiError:
+            for job in jobs:
+                job.cancel()
+            raise
+
+    def _generation_settings(self, request: CompletionRequest | ChatRequest) -> GenerationSettings:
+        """How to write, without the prompt; refuses what the model can't do."""
+        options = _spoken_options(request)
+        if request.temperature is not None:
+            options |= self._temperature(request.temperature)
+        try:
+            settings = GenerationSettings.of(**from_spoken(options))
+            check_settings(self.model, settings)
+        except DiffinityError as error:
+            raise of_diffinity(error, "diffinity") from None
+        bounds = {"steps": (settings.num_inference_steps, self.settings.max_steps)}
+        bounds["particles"] = (settings.particles, self.settings.max_particles)
+        for name, (asked, most) in bounds.items():
+            if asked is not None and asked > most:
+                raise ApiError(f"{name} is {asked}, and {most} are allowed", param=f"diffinity.{name}")
+        return settings
+
+    def _temperature(self, temperature: float) -> dict[str, Any]:
+        """OpenAI's temperature for this model; 1 is the model's own."""
+        if check_model(self.model) == "token":
+            return {"temperature": temperature}
+        share = COOLEST + (WARMEST - COOLEST) * temperature / 2
+        return {"score_temp": share * self.model.sampling_defaults.score_temp}
+
+    def _prompted(
+        self, request: CompletionRequest | ChatRequest, settings: GenerationSettings
+    ) -> list[GenerationSettings]:
+        """The settings with each prompt of the request."""
+        if isinstance(request, ChatRequest):
+            messages = tuple({"role": message.role, "content": message.text()} for message in request.messages)
+            asked: list[dict[str, Any]] = [{"messages": messages}]
+            param = "messages"
+        else:
+            texts = [request.prompt] if isinstance(request.prompt, str | None) else request.prompt
+            if not texts:
+                raise ApiError("prompt must not be an empty list", param="prompt")
+            asked, param = [{"prompt": text} if text else {} for text in texts], "prompt"
+        if self.settings.ignore_prompt:
+            return [settings] * len(asked)
+        if any(asked) and not getattr(self.model, "reads_prompts", False):
+            raise ApiError(
+                f"{no_prompt(self.model)}. Send no prompt, put how the output starts into diffinity.prefix, or "
+                "start the server with --ignore-prompt",
+                param=param,
+                code="no_prompt",
+            )
+        try:
+            prompted = [replace(settings, **prompt) for prompt in asked]
+            for prompt in prompted:
+                check_settings(self.model, prompt)
+                prompt_of(self.model, prompt)  # a chat template may refuse a conversation
+        except DiffinityError as error:
+            raise of_diffinity(error, param) from None
+        return prompted
+
+    def _deadline(self, request: CompletionRequest | ChatRequest) -> float:
+        asked = _own(request, "deadline")
+        return self.settings.deadline if asked is None else min(asked, self.settings.deadline)
+
+    def _length(self, request: CompletionRequest | ChatRequest, compiled: Compiled) -> int:
+        """How many tokens a text has: what was asked for, or the model's own, or what the constraint needs."""
+        asked = request.max_tokens
+        if isinstance(request, ChatRequest):
+            asked = request.max_completion_tokens or asked
+        own = self.model.sampling_defaults.length
+        length = max(own, compiled.comfortable) if asked is None else asked
+        if asked is None and not compiled.automaton.feasible(length):
+            length = compiled.comfortable  # of some lengths the constraint has no text
+        param = "max_tokens" if asked is not None else None
+        if length > self.settings.max_tokens:
+            raise ApiError(
+                f"a text of {length} tokens was asked for, and {self.settings.max_tokens} are allowed",
+                param="max_tokens",
+            )
+        try:
+            compiled.automaton.check_feasible(length)
+        except DiffinityError as error:
+            raise of_diffinity(error, param) from None
+        return length
+
+
+def _own(request: CompletionRequest | ChatRequest, name: str) -> Any:
+    return None if request.diffinity is None else getattr(request.diffinity, name)
+
+
+def _spoken_options(request: CompletionRequest | ChatRequest) -> dict[str, Any]:
+    """The options of `GenerationSettings` in `diffinity`, by the names of the command line."""
+    from dataclasses import fields
+
+    if request.diffinity is None:
+        return {}
+    given = {
+        name: value
+        for name, value in request.diffinity.model_dump().items()
+        if value is not None and name not in ("drafts", "deadline")
+    }
+    spoken = {one.name: spoken_name(one) for one in fields(GenerationSettings)}
+    options: dict[str, Any] = {}
+    for name, value in given.items():
+        option = spoken.get(name, name)
+        if option in options:
+            raise ApiError(f"diffinity has {option} twice, as {name} too", param=f"diffinity.{name}")
+        options[option] = value
+    return options
+
+
+def _logprobs(request: CompletionRequest | ChatRequest, settings: GenerationSettings) -> int | None:
+    if isinstance(request, ChatRequest):
+        if request.top_logprobs is not None and not request.logprobs:
+            raise ApiError("top_logprobs needs logprobs: true", param="top_logprobs")
+        asked = (request.top_logprobs or 0) if request.logprobs else None
+    else:
+        asked = request.logprobs
+    if asked is not None and settings.particles is not None:
+        raise ApiError("logprobs do not go with particles, which are chosen by their weights", param="logprobs")
+    return asked

@@ -1,0 +1,131 @@
+"""`ServeSettings`: what one server allows, each limit with its unit and default."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from diffinity.errors import InvalidArgument
+
+KEYS_VARIABLE = "DIFFINITY_API_KEYS"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """How a server behaves under load, and what a request may ask for at most.
+
+    >>> ServeSettings(max_n=4).max_batch
+    16
+    """
+
+    model_name: str = "diffinity"
+    """What clients call the model."""
+
+    ignore_prompt: bool = False
+    """Serve a model that reads no prompt to clients that send one."""
+
+    max_batch: int = 16
+    """Texts that are denoised together."""
+
+    batch_delay: float = 0.01
+    """Seconds that a request waits for others to join its batch."""
+
+    max_waiting: int = 256
+    """Texts that may wait; more get 429."""
+
+    deadline: float = 120.0
+    """Seconds that a request may take in all; a client may ask for less."""
+
+    max_n: int = 16
+    """Texts (`n` times prompts) of one request."""
+
+    max_tokens: int = 1024
+    """Tokens of one text."""
+
+    max_steps: int = 1024
+    """Denoising steps."""
+
+    max_particles: int = 32
+    """Particles of one text."""
+
+    max_body: int = 1_000_000
+    """Bytes of a request's body."""
+
+    read_seconds: float = 10.0
+    """Seconds that a client may take to send its request."""
+
+    write_seconds: float = 20.0
+    """Seconds that a client may leave an answer unread."""
+
+    compile_steps: int = 400_000_000
+    """Steps of compiling a constraint (`diffinity.limits`), some two seconds."""
+
+    quick_steps: int = 40_000_000
+    """Constraints that need more steps are compiled apart from the others, one after another."""
+
+    max_arrows: int = 100_000
+    """Transitions of a compiled constraint, as pairs of states: what a step's time grows with."""
+
+    compile_seconds: float = 20.0
+    """Seconds after which a compilation is killed."""
+
+    max_compiling: int = 64
+    """Constraints that may wait for compilation; more get 429."""
+
+    cache_bytes: int = 256 << 20
+    """Compiled constraints that are kept."""
+
+    key_digests: tuple[bytes, ...] = ()
+    """SHA-256 of the API keys; without any, no key is asked for."""
+
+    allowed_hosts: tuple[str, ...] = ()
+    """Names in the Host header that are answered; all if empty."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_batch", "max_waiting", "max_n", "max_tokens", "max_steps", "max_particles", "max_body"):
+            if getattr(self, name) < 1:
+                raise InvalidArgument(f"{name} must be at least 1, but is {getattr(self, name)}")
+        for name in ("deadline", "read_seconds", "write_seconds", "compile_seconds"):
+            if not getattr(self, name) > 0:
+                raise InvalidArgument(f"{name} must be above 0 seconds, but is {getattr(self, name)}")
+        if not 0 <= self.batch_delay <= 10:
+            raise InvalidArgument(f"batch_delay must be between 0 and 10 seconds, but is {self.batch_delay}")
+
+    def is_key(self, given: str) -> bool:
+        """Whether a key is one of ours; the time that it takes says nothing about them.
+
+        >>> ServeSettings(key_digests=(digest_of("secret"),)).is_key("secret")
+        True
+        """
+        digest = digest_of(given)
+        # Every comparison is made, whichever of them is the right one.
+        return sum([hmac.compare_digest(digest, known) for known in self.key_digests]) > 0
+
+
+def digest_of(key: str) -> bytes:
+    """What is kept of an API key."""
+    return hashlib.sha256(key.encode()).digest()
+
+
+def read_keys(file: Path | None, environment: Mapping[str, str] = os.environ) -> tuple[bytes, ...]:
+    """The digests of the API keys in a file (one a line, # comments) and in $DIFFINITY_API_KEYS (by commas).
+
+    >>> len(read_keys(None, {"DIFFINITY_API_KEYS": "one, two"}))
+    2
+    """
+    keys = environment.get(KEYS_VARIABLE, "").split(",")
+    if file is not None:
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidArgument(f"{file} can't be read: {error}") from None
+        from_file = [line.split("#")[0].strip() for line in lines]
+        if not any(from_file):
+            raise InvalidArgument(f"{file} has no key: write one on each line")
+        keys += from_file
+    return tuple(digest_of(key.strip()) for key in keys if key.strip())
