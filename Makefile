@@ -2,18 +2,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo serve chromium test lint format bench embedded clean
+.PHONY: demo serve test lint format bench embedded clean
 
 demo: .venv/core
 	@$(BIN)/diffinity demo
 
 serve: .venv/serve
 	$(BIN)/diffinity serve
-
-# Debian's package, in which the tests of the server's page run.
-SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
-chromium:
-	@command -v chromium > /dev/null || ($(SUDO) apt-get update -q && $(SUDO) apt-get install -y -q --no-install-recommends chromium)
 
 test: .venv/dev
 	$(BIN)/python -m pytest
@@ -24,7 +19,7 @@ lint: .venv/dev
 	$(BIN)/mypy
 
 # Programs that some tests use: the grammar judge's parser and dictionaries. Needs Debian or Ubuntu, and root.
-SYSTEM_PACKAGES = link-grammar link-grammar-dictionaries-en hunspell hunspell-en-us hunspell-en-gb
+SYSTEM_PACKAGES = chromium link-grammar link-grammar-dictionaries-en hunspell hunspell-en-us hunspell-en-gb
 .PHONY: system
 system:
 	@dpkg -s $(SYSTEM_PACKAGES) > /dev/null 2>&1 || (apt-get update -qq && apt-get install -y -qq $(SYSTEM_PACKAGES))

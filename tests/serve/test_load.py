@@ -183,7 +183,7 @@ def test_api_keys(keyed: Client, header: dict[str, str], status: int) -> None:
     assert keyed.get("/v1/models", **header)[0] == status
     assert keyed.get("/metrics", **header)[0] == status
     assert keyed.get("/health", **header)[0] == 200
-    assert keyed.get("/openapi.json", **header)[0] == 200
+    assert keyed.get("/", **header)[0] == 200
 
 
 @pytest.fixture(scope="module")

@@ -123,11 +123,12 @@ def to_svg(dfa: ByteDFA, max_states: int) -> str:
         '<rect width="100%" height="100%" fill="#fff"/>',
     ]
     for (source, target), label in _arrows(dfa, shown).items():
-        parts.append(_arrow(layout.place, source, target, escape(label)))
+        drawn = _arrow(layout.place, source, target, escape(label))
+        parts.append(drawn.replace("<path", f'<path data-arrow="{source} {target}"', 1))
     x, y = layout.place[0]
     parts.append(f'<path d="M{x - 44:g} {y:g}H{x - RADIUS:g}" stroke="#556" marker-end="url(#tip)"/>')
     for s, (x, y) in enumerate(layout.place):
-        parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="{RADIUS}" fill="#eef3fb" stroke="#345"/>')
+        parts.append(f'<circle data-state="{s}" cx="{x:g}" cy="{y:g}" r="{RADIUS}" fill="#eef3fb" stroke="#345"/>')
         if dfa.accepting[s]:
             parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="{RADIUS - 4}" fill="none" stroke="#345"/>')
         parts.append(f'<text x="{x:g}" y="{y + 4:g}" text-anchor="middle" fill="#123">{s}</text>')

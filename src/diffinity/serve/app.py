@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -20,7 +19,9 @@ from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 
 from diffinity import __version__
-from diffinity.models.protocol import TextModel
+from diffinity.guidance.unmasking import METHODS as MASKED_METHODS
+from diffinity.models.protocol import TextModel, check_model
+from diffinity.processes.uniform import METHODS as UNIFORM_METHODS
 from diffinity.serve.answers import Answer, View, sse
 from diffinity.serve.batcher import DraftEvent, Job, TextEvent
 from diffinity.serve.compiler import MOST_DRAWN, Compiled
@@ -31,8 +32,11 @@ from diffinity.serve.service import Prepared, Service
 from diffinity.serve.settings import ServeSettings
 from diffinity.serve.wire import ChatRequest, CompletionRequest, InspectRequest, read_body
 
-log = logging.getLogger("diffinity.serve")
 HEARTBEAT = 5.0  # seconds between signs of life in a stream
+PAGE_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 Asked = CompletionRequest | ChatRequest
 
 
@@ -61,7 +65,6 @@ def _lifespan(service: Service) -> Any:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         warming = asyncio.create_task(service.start())
-        warming.add_done_callback(_say_if_failed)
         try:
             yield
         finally:
@@ -73,11 +76,6 @@ def _lifespan(service: Service) -> Any:
     return lifespan
 
 
-def _say_if_failed(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.error("the warm-up failed: %s", task.exception())
-
-
 class Routes:
     """The routes of one application."""
 
@@ -85,6 +83,7 @@ class Routes:
         self._service, self._metrics = service, metrics
         self._started = int(time.time())
         html: dict[str, Any] = {"response_class": HTMLResponse, "include_in_schema": False}
+        app.get("/", **html)(self.page)
         app.get("/diffinity/trace-template", **html)(self.trace_template)
         app.get("/health", responses={503: {"description": "warming up"}})(self.health)
         app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})(
@@ -100,6 +99,10 @@ class Routes:
         app.add_exception_handler(HTTPException, _on_http_error)
         app.add_exception_handler(RequestValidationError, _on_validation_error)
 
+    def page(self) -> HTMLResponse:
+        """The page on which people watch text being denoised."""
+        return HTMLResponse(_file("serve/page.html"), headers={"Content-Security-Policy": PAGE_POLICY})
+
     def trace_template(self) -> HTMLResponse:
         """The page that replays a run, without its data: ours fills it in."""
         return HTMLResponse(_file("trace_page.html"))
@@ -108,6 +111,7 @@ class Routes:
         """Whether requests are answered: 200, or 503 while warming up."""
         service = self._service
         status = "draining" if service.draining else "ok" if service.ready else "starting"
+        status = "failed" if service.failure else status
         content = {"status": status, "waiting": service.batcher.waiting, "running": service.batcher.running}
         return JSONResponse(content, 200 if status == "ok" else 503)
 
@@ -128,8 +132,9 @@ class Routes:
     def _model(self) -> dict[str, Any]:
         lm, name = self._service.model, self._service.settings.model_name
         defaults = lm.sampling_defaults
-        about = {"steps": defaults.num_inference_steps, "length": defaults.length}
+        about: dict[str, Any] = {"steps": defaults.num_inference_steps, "length": defaults.length}
         about["reads_prompts"] = bool(getattr(lm, "reads_prompts", False))
+        about["guidances"] = _guidances(lm)
         return {
             "id": name,
             "object": "model",
@@ -245,6 +250,13 @@ async def _unless_gone(work: Any, leaving: asyncio.Task[None]) -> Any:
             await task
         raise ApiError("the client went away", status=499, code="disconnected")
     return task.result()
+
+
+def _guidances(model: TextModel) -> list[str]:
+    """The methods that the page offers to compare."""
+    if check_model(model) == "embedding":
+        return ["auto", "gradient", "posterior", "path", "none"]
+    return ["auto", *(MASKED_METHODS if getattr(model, "noise", "mask") == "mask" else UNIFORM_METHODS)]
 
 
 def _inspected(compiled: Compiled) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from diffinity.serve.errors import ApiError, of_diffinity
 from diffinity.serve.settings import ServeSettings
 from diffinity.serve.wire import ChatRequest, CompletionRequest, InspectRequest
 
+log = logging.getLogger("diffinity.serve")
 WARM_UP_STEPS = 4
 COOLEST, WARMEST = 0.5, 1.5  # shares of a model's own score temperature at temperature 0 and 2
 
@@ -43,10 +45,19 @@ class Service:
         self.batcher = Batcher(model, settings)
         self.ready = False
         self.draining = False
+        self.failure: str | None = None  # why the warm-up failed
 
     async def start(self) -> None:
         """Make everything warm: both compiling processes, the network, the kernels; then `ready`."""
         self.batcher.start()
+        try:
+            await self._warm_up()
+            self.ready = True
+        except Exception as error:
+            self.failure = f"{type(error).__name__}: {error}"
+            log.error("the server can't start: %s", self.failure)
+
+    async def _warm_up(self) -> None:
         await self.compiler.warm_up()
         request = CompletionRequest.model_validate(
             {"structured_outputs": {"regex": "[a-z ]{1,9}"}, "diffinity": {"steps": WARM_UP_STEPS}}
@@ -56,7 +67,6 @@ class Service:
             event = await job.events.get()
             if isinstance(event, ApiError):
                 raise event
-        self.ready = True
 
     def close(self) -> None:
         """Finish what runs, and end."""
