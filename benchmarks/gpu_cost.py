@@ -1,4 +1,4 @@
-"""What guidance in closed form would cost on a GPU: launches and bytes counted, times predicted. No GPU is needed.
+"""What guidance would cost on a GPU: launches and bytes counted, times predicted. No GPU is needed.
 
     python -m benchmarks.gpu_cost [--models "PLAID 1B" ...] [--batch 1 16] [--check]
 
@@ -9,16 +9,16 @@ run on the CPU.
 
 The prediction of a kernel is the largest of its bytes over the bandwidth, its arithmetic over the throughput
 and its chain of dependent steps, plus what a launch costs; the network's is the larger of its weights over
-the bandwidth and its FLOPs over half of the peak. The recursions are a chain: one step a position and
-direction, whose length in clock cycles is assumed (`CHAIN`), not measured.
+the bandwidth and its FLOPs over half of the peak, plus the softmax and p·E. The recursions are a chain: one
+step a position and direction, whose length in clock cycles is assumed (`CHAIN`), not measured.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -30,9 +30,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from diffinity.acceptance import mean_acceptance
+from diffinity.acceptance import Backend, decode, mean_acceptance
 from diffinity.acceptance.triton_backend import device, outputs, strings, tilts, weights
-from diffinity.acceptance.triton_backend.device import batch_of
+from diffinity.acceptance.triton_backend.device import tier_of
+from diffinity.acceptance.triton_backend.layout import ProgrammeLayout, programme_layout
 from diffinity.alignment import TokenAutomaton, Vocabulary, align
 from diffinity.constraints import Regex
 from diffinity.constraints.schema import JsonSchema
@@ -48,6 +49,7 @@ class Model:
     width: int  # of the embeddings
     active: float
     stored: float
+    tokens: bool = False  # a process over tokens asks for a joint draw, one over embeddings for q·E
 
 
 MODELS = [
@@ -55,8 +57,8 @@ MODELS = [
     Model("PLAID 1B", 1024, 32768, 16, 1.3e9, 1.3e9),
     Model("LangFlow OWT", 1024, 50257, 768, 1.7e8, 1.7e8),
     Model("LangFlow LM1B", 128, 30522, 768, 1.4e8, 1.4e8),
-    Model("LLaDA 8B", 256, 126464, 4096, 8.0e9, 8.0e9),
-    Model("DiffusionGemma 26B", 256, 262144, 2816, 4.0e9, 2.6e10),
+    Model("LLaDA 8B", 256, 126464, 4096, 8.0e9, 8.0e9, tokens=True),
+    Model("DiffusionGemma 26B", 256, 262144, 2816, 4.0e9, 2.6e10, tokens=True),
 ]
 
 
@@ -77,7 +79,7 @@ GPUS = [
     Gpu("A6000", 768e9, 155e12, 38.7e12, 2, 1.8e9, 84),
     Gpu("H100", 3350e9, 989e12, 67e12, 64, 1.75e9, 132),
 ]
-LAUNCH = 4e-6  # seconds of a kernel that does nothing, one after the other
+LAUNCH = 2.5e-6  # seconds between kernels of a graph, or of a host that is ahead
 EFFICIENCY = 0.5  # of the peak arithmetic that a network reaches
 STREAM = 0.8  # of the bandwidth that a pass over memory reaches
 CHAIN = {"dense": 700, "tree": 900}  # clock cycles of a position: dense in all, of trees for every level
@@ -90,6 +92,13 @@ class Launch:
     kernel: str
     programs: int
     bytes: int  # every tensor that it is given once
+    backward: bool = False  # whether recursions go both ways
+    skipped: bool = False  # by a predicate, unless P(L) = 0
+
+
+def fallback(kernel: Any, made: Sequence[Launch]) -> bool:
+    """Whether this is the way back along the best path of a draw that fell back to it."""
+    return kernel.__name__ == "best_path" and any(launch.kernel == "draw_path" for launch in made)
 
 
 @contextmanager
@@ -97,12 +106,14 @@ def recorded() -> Iterator[list[Launch]]:
     """The launches of what happens inside, none of which is made; tensors have no data."""
     made: list[Launch] = []
 
-    def record(kernel: Any, grid: tuple[int, ...], *arguments: Any, **_: Any) -> None:
+    def record(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
         tensors = {id(a): a for a in arguments if isinstance(a, Tensor)}.values()
         programs = 1
         for n in grid:
             programs *= n
-        made.append(Launch(kernel.__name__, programs, sum(t.numel() * t.element_size() for t in tensors)))
+        touched = sum(t.numel() * t.element_size() for t in tensors)
+        backward, skipped = constants.get("BACKWARD", False), constants.get("PREDICATE", False)
+        made.append(Launch(kernel.__name__, programs, touched, backward, skipped or fallback(kernel, made)))
 
     with (
         mock.patch.multiple(device, cache=device.DeviceCache(1 << 34)),
@@ -149,66 +160,98 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def closed_form(model: Model, batch: int, automaton: TokenAutomaton, backend: str, on: str = "cuda") -> None:
-    """What a guided step asks of acceptance."""
-    logits = torch.empty(batch, model.length, model.vocab, dtype=torch.bfloat16, device=on)
-    embedding = torch.empty(model.vocab, model.width, dtype=torch.bfloat16, device=on)
-    x = torch.empty(batch, model.length, model.width, dtype=torch.bfloat16, device=on)
-    mean_acceptance(logits, automaton, logits, x, embedding, certain=1e-6, backend=backend)  # type: ignore[arg-type]
+Step = Callable[[], object]
+
+
+def step_of(model: Model, batch: int, automaton: TokenAutomaton, backend: Backend, on: str = "cuda") -> Step:
+    """What a guided step asks of acceptance, ready to be asked."""
+    logits = torch.zeros(batch, model.length, model.vocab, dtype=torch.bfloat16, device=on)
+    keys = torch.zeros(batch, 2, dtype=torch.int64, device=on)
+    if model.tokens:
+        return lambda: decode(logits, automaton, "sample", logits=True, seed=keys, backend=backend)
+    embedding = torch.zeros(model.vocab, model.width, dtype=torch.bfloat16, device=on)
+    x = torch.zeros(batch, model.length, model.width, dtype=torch.bfloat16, device=on)
+    return lambda: mean_acceptance(logits, automaton, logits, x, embedding, certain=1e-6, backend=backend)
 
 
 def launches(model: Model, batch: int, automaton: TokenAutomaton) -> list[Launch]:
-    """Those of a step, the first having uploaded the automaton."""
+    """Those of a step, an earlier one having uploaded the automaton."""
     with recorded() as made:
-        closed_form(model, batch, automaton, "triton")
+        step = step_of(model, batch, automaton, "triton")
+        step()
         made.clear()
         with Operations() as others:
-            closed_form(model, batch, automaton, "triton")
+            step()
     return made + others.seen
 
 
-def torch_operations(model: Model, batch: int, automaton: TokenAutomaton) -> list[Launch]:
-    with FakeTensorMode(allow_non_fake_inputs=True), Operations() as seen:
-        closed_form(model, batch, automaton, "torch")
-    return seen.seen
+def torch_operations(model: Model, batch: int) -> tuple[int, float]:
+    """How many operations the torch path launches for a step, and the bytes that they touch.
+
+    It reads numbers back, so it needs data: counted on the CPU with two small vocabularies, and the bytes,
+    which are linear in the vocabulary and in the batch, carried on to the model's.
+    """
+    sizes, counts, touched = (1024, 2048), [0, 0], [0, 0]
+    for i, vocab in enumerate(sizes):
+        small = replace(model, vocab=vocab, width=16)
+        automaton = automata(vocab)["sentence"]
+        step = step_of(small, 1, automaton, "torch", on="cpu")
+        step()
+        with Operations() as seen:
+            step()
+        counts[i], touched[i] = len(seen.seen), sum(launch.bytes for launch in seen.seen)
+    by_token = (touched[1] - touched[0]) / (sizes[1] - sizes[0])
+    return counts[1], batch * (touched[0] + by_token * (model.vocab - sizes[0]))
 
 
-def network_seconds(model: Model, batch: int, gpu: Gpu) -> float:
-    arithmetic = 2 * model.active * batch * model.length / (EFFICIENCY * gpu.tensor)
-    touched = (
-        model.stored if batch * model.length >= 256 else model.active
-    )  # of experts: many tokens use all of them
-    return max(arithmetic, 2 * touched / (STREAM * gpu.bandwidth))
+def unguided_seconds(model: Model, batch: int, gpu: Gpu) -> float:
+    """A step without guidance: the network, the softmax and, of embeddings, p·E."""
+    rows = batch * model.length
+    network = 2 * model.active * rows / (EFFICIENCY * gpu.tensor)
+    touched = model.stored if rows >= 256 else model.active  # of experts: many tokens use all of them
+    network = max(network, 2 * touched / (STREAM * gpu.bandwidth))
+    softmax = LAUNCH + 4 * rows * model.vocab / (STREAM * gpu.bandwidth)
+    return network + softmax + (0.0 if model.tokens else LAUNCH + product_seconds(model, batch, gpu))
 
 
-def recursion_cycles(automaton: TokenAutomaton, length: int, gpu: Gpu) -> float:
-    """Clock cycles of the forward and backward recursions of one sample."""
-    group = batch_of([automaton], length, torch.device("cpu")).groups[0]
-    made = device._programme(automaton, length, torch.device("cpu")).layout
-    tier = group.tier
+def product_seconds(model: Model, batch: int, gpu: Gpu) -> float:
+    """A product of (B, L, V) and (V, d) in bfloat16."""
+    rows = batch * model.length
+    touched = 2 * (rows * model.vocab + model.vocab * model.width)
+    arithmetic = 2 * rows * model.vocab * model.width / (EFFICIENCY * gpu.tensor)
+    return max(arithmetic, touched / (STREAM * gpu.bandwidth))
+
+
+def recursion_seconds(launch: Launch, automaton: TokenAutomaton, length: int, gpu: Gpu) -> float:
+    """The chain of the recursions, one program a sample, or that of the way back along a path."""
+    made: ProgrammeLayout = programme_layout(automaton, length)
+    turns = -(-launch.programs // gpu.processors)
+    if launch.kernel in ("draw_path", "best_path"):
+        return turns * length * CHAIN["tree"] / gpu.clock
+    directions = 2 if launch.backward else 1
+    tier = tier_of(made)
     if tier.name == "dense":
-        return 2 * length * (CHAIN["dense"] + tier.size**2 / gpu.double_per_clock)
-    levels = 1
-    while 8**levels < made.n_pairs / max(1, made.n_states) * 64:  # wide states are some tens of times the mean
-        levels += 1
-    work = 8 * made.in_pieces / gpu.double_per_clock
-    turns = made.in_pieces / tier.size * 300
-    return 2 * length * (CHAIN["tree"] * levels + max(work, turns))
+        cycles = CHAIN["dense"] + tier.size**2 / gpu.double_per_clock
+    else:
+        cycles = CHAIN["tree"] * made.levels
+        cycles += max(8 * made.in_pieces / gpu.double_per_clock, 300 * made.in_pieces / tier.size)
+    return turns * directions * length * cycles / gpu.clock
 
 
 def kernel_seconds(launch: Launch, model: Model, batch: int, automaton: TokenAutomaton, gpu: Gpu) -> float:
-    stream = launch.bytes / (STREAM * gpu.bandwidth)
-    work = 0.0
-    if launch.kernel.startswith("recursions"):
-        turns = -(-batch // gpu.processors)
-        work = turns * recursion_cycles(automaton, model.length, gpu) / gpu.clock
+    if launch.skipped:
+        return LAUNCH
+    seconds = launch.bytes / (STREAM * gpu.bandwidth)
+    if launch.kernel.startswith("recursions") or launch.kernel in ("draw_path", "best_path"):
+        seconds = max(seconds, recursion_seconds(launch, automaton, model.length, gpu))
     elif launch.kernel.startswith(("mean_parts", "bmm")):
-        work = 2 * batch * model.length * model.vocab * model.width / (EFFICIENCY * gpu.tensor)
+        seconds = max(seconds, product_seconds(model, batch, gpu))
     elif launch.kernel in ("weigh", "posterior"):
         doubles = 40 * batch * model.length * (automaton.n_classes + 3 * automaton.edges.n_groups)
-        work = max(3000 / gpu.clock, doubles / (gpu.double_per_clock * gpu.processors * gpu.clock))
-        work = max(work, -(-launch.programs // (8 * gpu.processors)) * 6000 / gpu.clock)
-    return LAUNCH + max(stream, work)
+        work = doubles / (gpu.double_per_clock * gpu.processors * gpu.clock)
+        turns = -(-launch.programs // (8 * gpu.processors))
+        seconds = max(seconds, work, turns * 6000 / gpu.clock)
+    return LAUNCH + seconds
 
 
 def automata(vocab: int) -> dict[str, TokenAutomaton]:
@@ -232,14 +275,16 @@ def automata(vocab: int) -> dict[str, TokenAutomaton]:
 
 
 def check(model: Model) -> None:
-    """The torch path's operations as dispatched, and as the profiler sees them on the CPU."""
-    small = Model("small", 8, 1024, model.width, 1, 1)
+    """The torch path's operations as dispatched, and as the profiler sees them."""
+    small = replace(model, length=8, vocab=2048)
     automaton = automata(small.vocab)["sentence"]
-    counted = len(torch_operations(small, 1, automaton))
+    step = step_of(small, 1, automaton, "torch", on="cpu")
+    step()
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        closed_form(small, 1, automaton, "torch", on="cpu")
-    leaves = [e for e in profiler.events() if e.name.startswith("aten::") and not e.cpu_children]
-    print(f"L = {small.length}: {counted} operations dispatched, {len(leaves)} seen by the profiler (views too)")
+        step()
+    leaves = [e.name for e in profiler.events() if e.name.startswith("aten::") and not e.cpu_children]
+    launched = [name for name in leaves if not name.removeprefix("aten::").startswith(Operations.FREE)]
+    print(f"L = {small.length}: {torch_operations(small, 1)[0]} operations dispatched, {len(launched)} profiled")
 
 
 def main() -> None:
@@ -250,8 +295,8 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.check:
         check(MODELS[0])
-    table = Table(title="Guidance in closed form on a GPU: launches and bytes counted, overhead PREDICTED")
-    for column in ("model", "L", "V", "batch", "automaton", "states", "torch launches", "torch GB"):
+    table = Table(title="Guidance on a GPU: launches and bytes counted, overhead PREDICTED")
+    for column in ("model", "L", "V", "batch", "automaton", "states", "asks for", "torch launches", "torch GB"):
         table.add_column(column, justify="left" if column in ("model", "automaton") else "right")
     for column in ("launches", "MB", *(f"{gpu.name}, predicted" for gpu in GPUS)):
         table.add_column(column, justify="right")
@@ -264,16 +309,17 @@ def main() -> None:
 
 def row(model: Model, name: str, automaton: TokenAutomaton, batch: int) -> list[str]:
     made = launches(model, batch, automaton)
-    seen = torch_operations(model, batch, automaton)
+    operations, touched = torch_operations(model, batch)
     overheads = []
     for gpu in GPUS:
         extra = sum(kernel_seconds(launch, model, batch, automaton, gpu) for launch in made)
-        overheads.append(f"{1 + extra / network_seconds(model, batch, gpu):.3f}")
+        overheads.append(f"{1 + extra / unguided_seconds(model, batch, gpu):.3f}")
     met = int(automaton.live(model.length).any(axis=0).sum())
-    sizes = [str(model.length), f"{model.vocab:,}", str(batch), name, f"{met:,}"]
+    asked = "joint draw" if model.tokens else "q·E"
+    sizes = [str(model.length), f"{model.vocab:,}", str(batch), name, f"{met:,}", asked]
     counts = [
-        f"{len(seen):,}",
-        f"{sum(x.bytes for x in seen) / 1e9:.1f}",
+        f"{operations:,}",
+        f"{touched / 1e9:.1f}",
         str(len(made)),
         f"{sum(x.bytes for x in made) / 1e6:,.0f}",
     ]

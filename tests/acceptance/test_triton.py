@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from diffinity.acceptance import (
 )
 from diffinity.alignment import Framing, TokenAutomaton, Vocabulary, align
 from diffinity.constraints import Regex
+from diffinity.constraints.schema import JsonSchema
 from tests.acceptance.laws import (
     CASES,
     PATTERNS,
@@ -88,6 +91,19 @@ def random_scores(batch: int, length: int, sharpness: float = 3.0, vocab: int = 
 def test_it_agrees_with_the_compiled_loops(automaton: TokenAutomaton, sharpness: float) -> None:
     logits = sharpness * random_scores(1, 12, 1.0).double()
     ours, theirs = (acceptance(logits, automaton, logits=True, backend=b) for b in ("triton", "numba"))
+    assert torch.allclose(ours.log_prob, theirs.log_prob, rtol=1e-12)
+    assert torch.allclose(ours.marginals, theirs.marginals, rtol=1e-9, atol=1e-12)
+
+
+def test_real_schemas_in_one_batch_agree_with_the_compiled_loops() -> None:
+    package = Path(dy.__file__).parent
+    vocabulary = Vocabulary.from_tokenizer(package / "models" / "embedded" / "default" / "tokenizer.json")
+    names = ("Github_trivial/01-error-message", "Github_easy/03-book")
+    schemas = [json.loads((package / "bench" / "schemas" / f"{name}.json").read_text()) for name in names]
+    automata = [align(JsonSchema(schema), vocabulary, "eos") for schema in schemas]
+    logits = random_scores(2, 23, vocab=len(vocabulary)).double()
+    ours, theirs = (acceptance(logits, automata, logits=True, backend=b) for b in ("triton", "numba"))
+    assert theirs.possible.all()
     assert torch.allclose(ours.log_prob, theirs.log_prob, rtol=1e-12)
     assert torch.allclose(ours.marginals, theirs.marginals, rtol=1e-9, atol=1e-12)
 

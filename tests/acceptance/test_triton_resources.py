@@ -51,3 +51,8 @@ def test_the_recursions_keep_to_the_shared_memory_of_their_tier(arch: int, tier:
     for kernel in (compiled(arch)[name] for name in names):
         assert kernel["threads"] == 32 * tier.num_warps
         assert kernel["shared_bytes"] <= tier.shared_bytes, kernel
+
+
+def test_no_kernel_is_compiled_again_for_another_automaton_or_length() -> None:
+    for kernel in compiled(86).values():
+        assert set(kernel["specialised"]) <= {"vocab", "width"}, kernel  # constants of a model, and vector loads

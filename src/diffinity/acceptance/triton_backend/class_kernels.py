@@ -20,6 +20,7 @@ from diffinity.acceptance.triton_backend.trees import (
     ORDER,
     ROW_SEGMENT,
     SEGMENT_FIRST,
+    SIZES,
     TILE,
     TILE_ROWS,
     TILE_WIDTH,
@@ -83,7 +84,7 @@ def _tile_of_segments(
             tl.store(sums + out, tl.sum(tl.exp(from_peak), axis=1), mask=real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def segment_sums(
     logits,  # (B, L, V)
     classes,
@@ -136,7 +137,7 @@ def _merge(peaks, sums, index, some):
     return top, tl.sum(total * tl.exp(peak - safe[:, None]), axis=1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def weigh(
     peaks,  # (B, L, segments)
     sums,  # (B, L, segments)
@@ -249,7 +250,7 @@ def _best_of_pieces(arena, tree, level, from_value, from_token, value, token, PI
     tl.debug_barrier()
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def best_in_groups(
     peaks,  # (B, L, segments): the largest score of each segment
     tokens,  # (B, L, segments), int32: the token that has it

@@ -215,6 +215,7 @@ class ProgrammeLayout:
     beta_nodes: int
     pair_nodes: int
     in_pieces: int
+    levels: int  # of the deeper of the trees that the recursions add up
 
     @property
     def dense(self) -> int:
@@ -267,6 +268,7 @@ def programme_layout(automaton: TokenAutomaton, length: int) -> ProgrammeLayout:
         max(1, out.n_nodes),
         max(1, pairs.n_nodes),
         into.levels[1],
+        max(len(into.levels), len(out.levels)) - 1,
     )
 
 

@@ -18,6 +18,7 @@ from diffinity.acceptance.triton_backend.trees import (
     MEMBERS_FIRST,
     N_CLASSES,
     N_GROUPS,
+    SIZES,
     SPREAD_TREE,
     add_up_array,
     field,
@@ -33,7 +34,7 @@ def _store_bias(bias, rest, at, value, mask):
     tl.store(rest + at, left.to(rest.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def posterior(
     which,  # the samples of this launch
     programmes,
@@ -96,7 +97,7 @@ def posterior(
         _store_bias(bias, rest, row * n_classes + c, tl.where(possible, value, unchanged), c < n)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def path_bias(
     path,  # (B, L), int32: the groups along a path
     classes,
@@ -152,7 +153,7 @@ def _scores(logits, at, mask, FROM_PROBS: tl.constexpr, ACC: tl.constexpr):
     return x
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def marginals(
     logits,  # (B, L, V)
     classes,
@@ -190,7 +191,7 @@ def marginals(
         tl.store(out + row * vocab + v, q.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def mean_parts(
     logits,  # (B, L, V)
     classes,
@@ -244,7 +245,7 @@ def mean_parts(
     tl.store(parts + out[:, None] * width + column[None, :], total, mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def add_parts(
     parts,  # (B, splits, n)
     x,  # (B, n): p·E

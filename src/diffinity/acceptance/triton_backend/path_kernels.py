@@ -20,11 +20,12 @@ from diffinity.acceptance.triton_backend.trees import (
     N_STATES,
     ORDER,
     SEGMENT_FIRST,
+    SIZES,
     field,
 )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def fill_keys(keys, seed, n, BLOCK: tl.constexpr):
     """keys (n, 2), int64: (seed, i). Grid (n / BLOCK,)."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -57,7 +58,7 @@ def _arrow_shares(arena, here, weight, e, end, MAX: tl.constexpr):
     return mass * w
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def best_path(
     programmes,
     programme_base,  # (B,)
@@ -120,7 +121,7 @@ def _choose(share, place, before, threshold, chosen, found, inside):
     return before + tl.sum(share, axis=0), chosen, found | (hit < FIRST_OF_NONE)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def draw_path(
     programmes,
     programme_base,  # (B,)
@@ -182,7 +183,7 @@ def draw_path(
     tl.store(log_share + sample, tl.where(possible, log_path, -INFINITY))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def draw_tokens(
     path,  # (B, L), int32
     classes,
@@ -256,7 +257,7 @@ def draw_tokens(
         tl.store(tokens + row, tl.load(field(arena, ORDER) + place).to(tl.int64))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def pick_tokens(
     path,  # (B, L), int32: the groups along the best path
     group_token,  # (B, L, group nodes), int32
@@ -279,7 +280,7 @@ def pick_tokens(
     tl.store(tokens + row, token.to(tl.int64), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def string_log_prob(
     tokens,  # (B, L), int64
     logits,  # (B, L, V)

@@ -21,6 +21,7 @@ from diffinity.acceptance.triton_backend.trees import (
     N_STATES,
     OUT_TREE,
     PAIR_TREE,
+    SIZES,
     add_up,
     destinations_of,
     entries_of,
@@ -200,7 +201,7 @@ def _log_of(total, shifted, scales, MAX: tl.constexpr):
     return tl.where(total > 0, tl.log(safe) + shifted.to(tl.float64) * LN2 + scales, -INFINITY)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def recursions_dense(
     which,  # the samples of this launch
     programmes,
@@ -274,7 +275,7 @@ def recursions_dense(
             tl.store(beta + k * beta_nodes + s, back, mask=s < n)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def recursions(
     which,  # the samples of this launch
     programmes,
@@ -345,7 +346,7 @@ def add_up_pairs(arena, alpha, beta, share, PIECES: tl.constexpr):
     add_up(arena, tree, share, PIECES)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def recursions_checkpointed(
     which,  # the samples of this launch
     programmes,

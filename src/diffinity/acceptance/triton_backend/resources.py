@@ -58,6 +58,7 @@ class Resources:
     spilled_bytes: int  # a thread
     shared_bytes: int  # a block
     step: bool  # whether a denoising step has it
+    specialised: list[str]  # numbers for whose values it is compiled again
 
 
 DOUBLES = "grouped log_scale alpha beta log_prob wanted class_log weight log_norm share spread log_share"
@@ -151,7 +152,8 @@ def compiled(variant: Variant, arch: int) -> Resources:
     made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     registers, spilled = _usage(made.asm["ptx"], arch)
     threads, in_step = 32 * variant.num_warps, not variant.name.startswith(DECODING)
-    return Resources(variant.name, arch, threads, registers, spilled, made.metadata.shared, in_step)
+    specialised = [p.name for p in variant.kernel.params if p.name in SCALARS and not p.do_not_specialize]
+    return Resources(variant.name, arch, threads, registers, spilled, made.metadata.shared, in_step, specialised)
 
 
 def _usage(ptx: str, arch: int) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from diffinity.acceptance.triton_backend.trees import (
     N_STATES,
     ORDER,
     SEGMENT_FIRST,
+    SIZES,
     field,
     is_live,
 )
@@ -34,7 +35,7 @@ def _next(value, order, last_value, last_order, mask):
     return top, first
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def top_in_classes(
     logits,  # (B, L, V)
     classes,
@@ -76,7 +77,7 @@ def top_in_classes(
             last, last_token = top, chosen
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def top_in_groups(
     class_value,  # (B, L, C, K)
     class_token,  # (B, L, C, K)
@@ -116,7 +117,7 @@ def top_in_groups(
             last, last_token = top, chosen
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def top_step(
     programmes,
     programme_base,  # (B,)
@@ -172,7 +173,7 @@ def top_step(
             last, last_at = top, chosen
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def top_strings(
     programmes,
     programme_base,  # (B,)

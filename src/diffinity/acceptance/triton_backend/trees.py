@@ -33,6 +33,27 @@ IN_FIRST = tl.constexpr(6)
 IN_TAIL = tl.constexpr(7)
 IN_GROUP = tl.constexpr(8)
 
+# Arguments that differ from automaton to automaton or text to text: no kernel is compiled again for their values.
+SIZES = [
+    "length",
+    "stride",
+    "k",
+    "n",
+    "splits",
+    "wanted",
+    "seed",
+    "n_segments",
+    "n_classes",
+    "n_groups",
+    "n_states",
+    "class_nodes",
+    "group_nodes",
+    "spread_nodes",
+    "alpha_nodes",
+    "beta_nodes",
+    "pair_nodes",
+]
+
 TILE = tl.constexpr(1024)
 FAN_IN = tl.constexpr(8)
 INFINITY = tl.constexpr(float("inf"))
