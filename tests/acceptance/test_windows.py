@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -178,16 +177,6 @@ def test_a_window_out_of_reach_of_its_accepting_states_is_empty() -> None:
     assert window.shortest() is None
     with pytest.raises(dy.InfeasibleConstraint, match="no token sequence of any length"):
         window.check_feasible(3)
-
-
-def test_a_saved_window_is_read_back_with_its_start(tmp_path: Path) -> None:
-    automaton = automaton_of("(ab)+", "exact")
-    window = automaton.window(automaton.state_after([0]))
-    window.save(tmp_path / "window.safetensors")
-    again = TokenAutomaton.load(tmp_path / "window.safetensors")
-    assert again.start == window.start
-    assert again.accepts([1])
-    assert not again.accepts([0, 1])
 
 
 @pytest.mark.parametrize(

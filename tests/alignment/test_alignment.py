@@ -16,9 +16,9 @@ from scipy import stats
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import diffinity as dy
-from diffinity.alignment import FRAMINGS, Framing, TokenAutomaton, Vocabulary, align, clear_cache
+from diffinity.alignment import FRAMINGS, Framing, Vocabulary, align, clear_cache
 from diffinity.constraints import Regex
-from diffinity.errors import CheckpointError, InfeasibleConstraint
+from diffinity.errors import InfeasibleConstraint
 from diffinity.limits import Limits
 from diffinity.models.tokenization import train_bpe
 
@@ -189,26 +189,6 @@ def test_samples_are_uniform_over_the_accepted_sequences() -> None:
     for _ in range(n):
         counts[tuple(automaton.sample(rng, 3))] += 1
     assert stats.chisquare(list(counts.values())).pvalue > 1e-3
-
-
-def test_a_saved_automaton_is_read_back(tmp_path: Path) -> None:
-    automaton = align(Regex("a+b"), SMALL, "eos")
-    automaton.save(tmp_path / "a.safetensors")
-    loaded = TokenAutomaton.load(tmp_path / "a.safetensors")
-    assert np.array_equal(loaded.next, automaton.next)
-    assert np.array_equal(loaded.class_of, automaton.class_of)
-    assert (loaded.framing, loaded.eos_id) == ("eos", 6)
-
-
-def test_a_tampered_automaton_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.safetensors"
-    bad = np.array([[5]], np.int32)
-    TokenAutomaton(np.zeros(2, np.int32), bad, np.array([True])).save(path)
-    with pytest.raises(CheckpointError, match="does not hold a sound token automaton"):
-        TokenAutomaton.load(path)
-    path.write_bytes(b"nothing")
-    with pytest.raises(CheckpointError, match="is not a saved token automaton"):
-        TokenAutomaton.load(path)
 
 
 def test_equal_languages_share_one_aligned_automaton() -> None:

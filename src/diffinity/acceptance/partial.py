@@ -61,7 +61,7 @@ class PartialString:
             return self._open_on_device()
         shape = (len(self.at), self.automaton.n_classes)
         sums, largest = np.empty(shape), np.empty(shape)
-        own.sums_and_maxima(self.scores.probs, self.automaton.unsigned_class_of, sums, largest)
+        own.sums_and_maxima(self.scores.probs, *self.automaton.leading_tokens, sums, largest)
         return cpu.weights(self.scores, self.automaton, sums), largest
 
     def _open_on_device(self) -> tuple[cpu.Weights, Floats]:
@@ -156,14 +156,25 @@ class PartialString:
             path,
         )
         order, first = self.automaton.tokens_by_class
-        ids, rows = np.empty(len(chosen), np.int64), self._rows(chosen)
-        for i, m in enumerate(chosen):
-            k = self.at[m]
-            classes = edges.members[edges.members_first[path[k]] : edges.members_first[path[k] + 1]]
-            shares = self._open[0].scaled[m, classes]
-            label = classes[own.draw_index(shares, draws[length + 1 + k])]
-            tokens = order[first[label] : first[label + 1]]
-            ids[i] = _token(rows, i, tokens, draws[2 * length + 1 + k])
+        rows, at = self._rows(chosen), self.at[chosen]
+        labels, ids = np.empty(len(chosen), np.int64), np.empty(len(chosen), np.int64)
+        own.draw_tokens(
+            rows.probs,
+            np.arange(len(chosen)),
+            path[at],
+            self._open[0].scaled[chosen],
+            edges.members_first,
+            edges.members,
+            order,
+            first,
+            draws[length + 1 + at],
+            draws[2 * length + 1 + at],
+            labels,
+            ids,
+        )
+        for i in np.flatnonzero(ids < 0):  # all tokens of the class have vanished
+            tokens = order[first[labels[i]] : first[labels[i] + 1]]
+            ids[i] = _by_logits(rows, int(i), tokens, draws[2 * length + 1 + at[i]])
         return ids
 
     def _rows(self, chosen: NDArray[np.int64]) -> cpu.Scores:
@@ -221,10 +232,9 @@ class PartialString:
         )
 
 
-def _token(rows: cpu.Scores, i: int, tokens: NDArray[np.int64], draw: float) -> int:
-    """One of the tokens, drawn by row i."""
-    chosen = int(own.draw_token(rows.probs[i], tokens, draw))
-    if chosen >= 0 or rows.logits is None:
-        return chosen
-    scores = rows.logits[i, tokens].astype(np.float64)  # their probabilities have vanished
+def _by_logits(rows: cpu.Scores, i: int, tokens: NDArray[np.int64], draw: float) -> int:
+    """One of the tokens, drawn by the logits of row i."""
+    if rows.logits is None:
+        return int(tokens[0])
+    scores = rows.logits[i, tokens].astype(np.float64)
     return int(tokens[own.draw_index(np.exp(scores - scores.max()), draw)])

@@ -10,31 +10,28 @@ from diffinity.compiled import njit
 
 
 @njit(nogil=True, cache=True)
-def sums_and_maxima(probs: NDArray[np.float32], class_of: U32, sums: Floats, largest: Floats) -> None:
-    """sums[k, c] and largest[k, c]: the sum and the largest of probs[k, v] over v in c."""
-    length, vocab = probs.shape
-    n_classes = sums.shape[1]
+def sums_and_maxima(probs: NDArray[np.float32], tokens: U32, class_of: U32, sums: Floats, largest: Floats) -> None:
+    """sums[k, c] and largest[k, c]: the sum and the largest of probs[k, v] over the given tokens v of class c.
+
+    class_of (N,) goes along tokens (N,).
+    """
+    length, n_classes = probs.shape[0], sums.shape[1]
     # Two positions at a time: neighbouring tokens are often of one class, and one sum would wait for the other.
     both = np.empty((n_classes, 4))
-    for k in range(0, length - 1, 2):
+    for k in range(0, length, 2):
         both[:] = 0.0
-        a, b = probs[k], probs[k + 1]
-        for v in range(vocab):
-            into = both[class_of[v]]
+        last = min(k + 1, length - 1)
+        a, b = probs[k], probs[last]
+        for i in range(tokens.shape[0]):
+            v = tokens[i]
+            into = both[class_of[i]]
             into[0] += a[v]
             into[1] += b[v]
             into[2] = max(into[2], a[v])
             into[3] = max(into[3], b[v])
         for c in range(n_classes):
-            sums[k, c], sums[k + 1, c] = both[c, 0], both[c, 1]
-            largest[k, c], largest[k + 1, c] = both[c, 2], both[c, 3]
-    if length % 2:
-        sums[length - 1] = 0.0
-        largest[length - 1] = 0.0
-        for v in range(vocab):
-            c, p = class_of[v], probs[length - 1, v]
-            sums[length - 1, c] += p
-            largest[length - 1, c] = max(largest[length - 1, c], p)
+            sums[k, c], sums[last, c] = both[c, 0], both[c, 1]
+            largest[k, c], largest[last, c] = both[c, 2], both[c, 3]
 
 
 @njit(nogil=True, cache=True)
@@ -97,6 +94,31 @@ def draw_token(row: NDArray[np.float32], tokens: I64, draw: float) -> int:
             if rest < 0.0:
                 break
     return chosen
+
+
+@njit(nogil=True, cache=True)
+def draw_tokens(
+    probs: NDArray[np.float32],  # (M, V)
+    chosen: I64,  # (k,): rows of probs
+    groups: I64,  # (k,): of the drawn path there
+    scaled: Floats,  # (M, C): sums of the classes
+    members_first: I64,
+    members: U32,
+    order: I64,  # (V,): tokens by class
+    first: I64,  # (C+1,)
+    class_draws: Floats,  # (k,)
+    token_draws: Floats,  # (k,)
+    labels: I64,  # (k,), out: the class of each
+    ids: I64,  # (k,), out: the token of each, −1 where all of the class have vanished
+) -> None:
+    """A class of the group, then a token of the class, each in proportion to its probability."""
+    for i in range(chosen.shape[0]):
+        classes = members[np.uint64(members_first[groups[i]]) : np.uint64(members_first[groups[i] + 1])]
+        shares = np.empty(classes.shape[0])
+        for j in range(classes.shape[0]):
+            shares[j] = scaled[chosen[i], classes[j]]
+        labels[i] = classes[draw_index(shares, class_draws[i])]
+        ids[i] = draw_token(probs[chosen[i]], order[first[labels[i]] : first[labels[i] + 1]], token_draws[i])
 
 
 @njit(nogil=True, cache=True)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
-from diffinity.errors import CheckpointError, InfeasibleConstraint, InvalidArgument
+from diffinity.errors import InfeasibleConstraint, InvalidArgument
 
 Framing = Literal["exact", "eos", "eos_strict", "search"]
 FRAMINGS: tuple[Framing, ...] = ("exact", "eos", "eos_strict", "search")
@@ -164,7 +160,7 @@ class TokenAutomaton:
         """
         if not 0 <= start < self.n_states:
             raise InvalidArgument(f"a window starts in a state from 0 to {self.n_states - 1}, not in {start}")
-        shared = ["useful", "outside", "useful_tokens", "tokens_by_class", "edges", "arrows"]
+        shared = ["useful", "outside", "useful_tokens", "leading_tokens", "tokens_by_class", "edges", "arrows"]
         if accepting is None:
             accepting = self.finishing(tokens_after)
             shared.append("free")
@@ -196,6 +192,12 @@ class TokenAutomaton:
             row.flags.writeable = False
             rows[k + 1] = rows[k] if np.array_equal(row, rows[k]) else row
         return rows[n]
+
+    @cached_property
+    def leading_tokens(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """All tokens that lead somewhere from some state, in order, and the class of each: (N,), (N,)."""
+        tokens = np.flatnonzero(self.useful[self.class_of]).astype(np.uint32)
+        return tokens, self.unsigned_class_of[tokens]
 
     @property
     def unsigned_class_of(self) -> NDArray[np.uint32]:
@@ -368,39 +370,6 @@ class TokenAutomaton:
             ids.append(int(order[rng.integers(first[label], first[label + 1])]))
             state = int(self.next[state, label])
         return ids
-
-    def save(self, path: str | Path) -> None:
-        """Write the automaton as one safetensors file."""
-        described = json.dumps({"framing": self.framing, "eos_id": self.eos_id, "start": self.start})
-        arrays = {"class_of": self.class_of, "next": self.next, "accepting": self.accepting}
-        save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, path, {"automaton": described})
-
-    @staticmethod
-    def load(path: str | Path) -> TokenAutomaton:
-        """The inverse of `save`; a file that does not hold a sound automaton is refused."""
-        try:
-            with safe_open(path, framework="numpy") as file:
-                described = json.loads((file.metadata() or {})["automaton"])
-                arrays = {name: file.get_tensor(name) for name in ("class_of", "next", "accepting")}
-        except (SafetensorError, KeyError, ValueError, OSError) as error:
-            raise CheckpointError(f"{path} is not a saved token automaton: {error}") from None
-        class_of, table, accepting = arrays["class_of"], arrays["next"], arrays["accepting"]
-        sound = (
-            class_of.ndim == 1
-            and table.ndim == 2
-            and accepting.shape == table.shape[:1]
-            and class_of.dtype == table.dtype == np.int32
-            and accepting.dtype == np.bool_
-            and min(class_of.shape[0], *table.shape) > 0
-            and bool(((class_of >= 0) & (class_of < table.shape[1])).all())
-            and bool(((table >= -1) & (table < table.shape[0])).all())
-            and described.get("framing") in FRAMINGS
-            and described.get("start", 0) in range(table.shape[0])
-        )
-        if not sound:
-            raise CheckpointError(f"{path} does not hold a sound token automaton")
-        start = described.get("start", 0)
-        return TokenAutomaton(class_of, table, accepting, described["framing"], described["eos_id"], start)
 
 
 def _group_sets(

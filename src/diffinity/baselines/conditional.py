@@ -24,12 +24,11 @@ from diffinity.alignment import TokenAutomaton, align
 from diffinity.baselines.spelling import text_before_end, vocabulary_of
 from diffinity.constraints.base import Constraint
 from diffinity.errors import InvalidArgument
-from diffinity.generation.particles import effective_size, systematic
+from diffinity.generation.particles import Population
 from diffinity.models.causal import CausalModel, causal_model
 from diffinity.models.transformer import AutoregressiveLM
-from diffinity.sampling import sample_generator
+from diffinity.processes.base import Draws
 
-RESAMPLE_BELOW = 0.5  # of the particles, in effective number
 ROWS = 256  # particles in one pass of the network
 FREE_TEXTS = 128  # from which the memoryless model is taken
 FREE_SEED = 0
@@ -92,8 +91,8 @@ class ConditionalSystem:
         found = Drawn([], [])
         together = max(1, ROWS // self.particles)
         for first in range(0, n, together):
-            generators = [sample_generator(seed, i) for i in range(first, min(first + together, n))]
-            run = _Run(self._causal, automaton, ahead, self.particles, generators)
+            seeds = [(seed, i) for i in range(first, min(first + together, n))]
+            run = _Run(self._causal, automaton, ahead, self.particles, seeds)
             ids, log_probability = run.finish(length)
             found.texts.extend(text_before_end(self._causal, one) for one in ids)
             found.log_probability.extend(log_probability)
@@ -153,7 +152,7 @@ def look_ahead(automaton: TokenAutomaton, frequencies: Floats, end: int) -> Floa
 
 
 class _Run:
-    """Some texts, K particles for each, one row a particle."""
+    """Some texts, K particles for each, one row a particle; the weights are those of every other process."""
 
     def __init__(
         self,
@@ -161,15 +160,13 @@ class _Run:
         automaton: TokenAutomaton,
         ahead: Floats,
         particles: int,
-        generators: list[torch.Generator],
+        seeds: list[tuple[int, int]],
     ) -> None:
         self.model, self.automaton, self.ahead, self.k = model, automaton, ahead, particles
-        self.generators = generators
-        rows = particles * len(generators)
+        self.draws, self.population = Draws(seeds, particles), Population(seeds, particles)
+        rows = particles * len(seeds)
         self.state: Ints = np.zeros(rows, np.int64)
         self.ended: NDArray[np.bool_] = np.zeros(rows, np.bool_)
-        self.log_weight: Floats = np.zeros(rows)
-        self.log_mean: Floats = np.full(len(generators), ahead[0, 0])  # of what resampling has made equal
         self.tokens: Ints = np.zeros((rows, 0), np.int64)
 
     def finish(self, length: int) -> tuple[list[list[int]], list[float]]:
@@ -179,49 +176,33 @@ class _Run:
             self._extend(continuations.logits(), step)
             if self.ended.all() or step + 1 == length:
                 break
-            kept = self._survivors()
-            if kept is not None:
-                continuations.select(torch.from_numpy(kept))
+            survivors = self.population.resample(self._log_twist(step + 1))
+            if survivors is not None:
+                rows = survivors.numpy()
+                self.state, self.ended, self.tokens = self.state[rows], self.ended[rows], self.tokens[rows]
+                continuations.select(survivors)
             continuations.append(torch.from_numpy(self.tokens[:, -1]))
-        weights = torch.from_numpy(self.log_weight).view(-1, self.k)
-        chosen = [
-            self.k * i + int(torch.multinomial(row.softmax(dim=0), 1, generator=generator))
-            for i, (row, generator) in enumerate(zip(weights, self.generators, strict=True))
-        ]
-        log_probability = torch.from_numpy(self.log_mean) + weights.logsumexp(dim=1) - np.log(self.k)
-        return [self.tokens[row].tolist() for row in chosen], log_probability.tolist()
+        chosen = self.population.choose(self._log_twist(self.tokens.shape[1]))
+        return self.tokens[chosen.numpy()].tolist(), self.population.log_evidence.tolist()
+
+    def _log_twist(self, step: int) -> Tensor:
+        """log ψ of every row after so many tokens; a text that has ended is accepted."""
+        return torch.from_numpy(np.where(self.ended, 0.0, self.ahead[step, self.state]))
 
     def _extend(self, logits: Tensor, step: int) -> None:
         """One token for every row, drawn in proportion to p[v]·ψ[δ(s, v)], and what that does to its weight."""
-        uniform = torch.stack([torch.rand(self.k, generator=g, dtype=torch.float64) for g in self.generators])
         end = self.model.eos_token_id
-        drawn = np.full(len(self.state), end)
-        rows = np.flatnonzero(~self.ended)
+        uniform, drawn = self.draws.uniform(1)[:, 0].numpy(), np.full(len(self.state), end)
+        log_ratio, rows = np.zeros(len(self.state)), np.flatnonzero(~self.ended)
         log_p = logits.double().cpu().log_softmax(dim=1).numpy()[rows, : len(self.automaton.class_of)]
         by_class = self.ahead[step + 1][self.automaton.next[self.state[rows]]]  # (R, C)
         scores = log_p + by_class[:, self.automaton.class_of]
         peak = scores.max(axis=1)
         cumulated = np.exp(scores - peak[:, None]).cumsum(axis=1)
-        points = uniform.flatten().numpy()[rows] * cumulated[:, -1]
-        taken = (cumulated <= points[:, None]).sum(axis=1)
+        taken = (cumulated <= (uniform[rows] * cumulated[:, -1])[:, None]).sum(axis=1)
         drawn[rows] = taken
-        self.log_weight[rows] += peak + np.log(cumulated[:, -1]) - self.ahead[step, self.state[rows]]
         self.state[rows] = self.automaton.next[self.state[rows], self.automaton.class_of[taken]]
+        log_ratio[rows] = peak + np.log(cumulated[:, -1]) - self.ahead[step + 1, self.state[rows]]
+        self.population.moved(torch.from_numpy(log_ratio))
         self.tokens = np.concatenate([self.tokens, drawn[:, None]], axis=1)
         self.ended |= drawn == end
-
-    def _survivors(self) -> NDArray[np.int64] | None:
-        """Which row each row goes on from, where the weights of a text have become too uneven."""
-        weights = torch.from_numpy(self.log_weight).view(-1, self.k)
-        uneven = effective_size(weights) < RESAMPLE_BELOW * self.k
-        if not bool(uneven.any()):
-            return None
-        kept = np.arange(len(self.state))
-        for i in np.flatnonzero(uneven.numpy()):
-            here = slice(self.k * i, self.k * (i + 1))
-            start = float(torch.rand((), generator=self.generators[i], dtype=torch.float64))
-            kept[here] = self.k * i + systematic(weights[i], start).numpy()
-            self.log_mean[i] += float(weights[i].logsumexp(dim=0)) - np.log(self.k)
-            self.log_weight[here] = 0.0
-        self.state, self.ended, self.tokens = self.state[kept], self.ended[kept], self.tokens[kept]
-        return kept

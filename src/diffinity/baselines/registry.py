@@ -98,7 +98,7 @@ def _guided(**fixed: Any) -> Callable[[Any, Mapping[str, Any]], System]:
     def make(model: Any, options: Mapping[str, Any]) -> System:
         from diffinity.baselines.ours import GuidedSystem
 
-        return GuidedSystem(model, **{**fixed, **options})
+        return GuidedSystem.of(model, **{**fixed, **options})
 
     return make
 

@@ -222,7 +222,7 @@ def measure_systems(
     A system that can't express a regex gets a row with n = 0.
 
     >>> from diffinity.baselines.ours import GuidedSystem
-    >>> [row["n"] for row in measure_systems([GuidedSystem(club_model(), "path", steps=4)], n=2, length=10)]
+    >>> [row["n"] for row in measure_systems([GuidedSystem.of(club_model(), "path", steps=4)], n=2, length=10)]
     [2, 2, 2]
     """
     for name in regexes:

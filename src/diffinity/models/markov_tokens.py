@@ -34,7 +34,6 @@ class MarkovTokens(TokenDiffusion):
         if noise not in ("mask", "uniform"):
             raise InvalidArgument(f"noise must be 'mask' or 'uniform', but is {noise!r}")
         self.markov, self.noise = chain_model, noise
-        self.order = "random" if noise == "mask" else "confidence"
         self.eos_token_id = chain_model.eos_token_id
         defaults = chain_model.sampling_defaults
         self.sampling_defaults = SamplingDefaults(64, defaults.length, defaults.score_temp)
