@@ -208,6 +208,7 @@ def weigh(
     # Where classes differ by more than float64 can show below 1, the largest weights go far above it instead.
     excess = scale - tl.min(least_useful, axis=0) - NATS_BELOW_ONE
     scale -= tl.minimum(tl.maximum(excess, 0.0), NATS_ABOVE_ONE)
+    tl.debug_barrier()  # the loop below may be laid out otherwise over the threads
     all_of_it = tl.zeros((PIECES,), tl.float64)
     for start in range(0, n, PIECES):
         c = start + tl.arange(0, PIECES)
