@@ -18,6 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from diffinity.acceptance import acceptance, decode, gradient_acceptance, mean_acceptance, path_acceptance
 from diffinity.alignment import TokenAutomaton, Vocabulary, align
 from diffinity.constraints import Regex
+from diffinity.guidance import DenoisingStep, LanguageGuidance, PathGuidance, PosteriorGuidance
+from diffinity.models.schedule import NoiseLevel
 from tests.acceptance.laws import automaton_of
 
 pytest.importorskip("triton")
@@ -131,3 +133,34 @@ def test_the_fake_gpu_would_notice_a_step_that_waits(launches: Launches) -> None
     with Copies() as copies:
         log_prob.cpu()
     assert copies.seen
+
+
+class LinearModel:
+    """Just enough of a model on the GPU: logits are the latent times the embeddings."""
+
+    dtype = torch.float32
+
+    def __init__(self, vocab: int) -> None:
+        self.embedding = torch.empty(vocab, 16, device="cuda")
+
+    def denoise(self, z: Tensor, gamma: Tensor, x_selfcond: Tensor) -> Tensor:
+        return (z + x_selfcond) @ self.embedding.mT
+
+
+# Of the gradient only `gradient_acceptance` is tried, above: torch without CUDA cannot go back through a network.
+@pytest.mark.parametrize(
+    "guidance", [PosteriorGuidance(MANY_STATES), PathGuidance(MANY_STATES)], ids=["posterior", "path"]
+)
+def test_a_whole_guided_step_never_waits_for_the_host(launches: Launches, guidance: LanguageGuidance) -> None:
+    model: Any = LinearModel(len(WORDS))
+    z = torch.empty(2, 12, 16, dtype=torch.float64, device="cuda")
+    level = NoiseLevel(torch.empty((), dtype=torch.float64, device="cuda"))
+    step = DenoisingStep(z, level, z.float(), index=1, total=4)
+    guidance.predict(model, step)  # the first uploads
+    launches.clear()
+    with Copies() as copies:
+        prediction = guidance.predict(model, step)
+    assert prediction.shift is not None
+    assert prediction.shift.device.type == "cuda"
+    assert copies.seen == []
+    assert 5 <= len(launches) <= MOST_LAUNCHES
