@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -11,13 +12,17 @@ from torch import Tensor
 from transformers import (
     GenerationConfig,
     LogitsProcessor,
+    PreTrainedTokenizerFast,
     T5Config,
     T5ForConditionalGeneration,
     TextIteratorStreamer,
 )
 
 import diffinity as dy
+from diffinity.bench.natural_language import natural_language_cases
 from diffinity.integrations.transformers import ConstraintLogitsProcessor
+from diffinity.limits import use_limits
+from diffinity.models.tokenization import END_OF_TEXT
 from tests.integrations.small_models import CASES, TURN, Case, byte_level, causal, characters
 
 TOKENIZER = byte_level()
@@ -137,6 +142,59 @@ def test_a_streamer_gets_the_text_piece_by_piece() -> None:
     texts = write(processor, prompts=["the cat"], max_new_tokens=12, streamer=streamer)
     assert "".join(streamer) == texts[0]
     assert case.is_valid(texts[0])
+
+
+def test_every_sentence_of_the_suite_is_complete_within_32_tokens() -> None:
+    """The 110 constraints of the benchmark; engines that do not know the limit satisfy less than a quarter."""
+    words = PreTrainedTokenizerFast(
+        tokenizer_object=dy.load().tokenizer, eos_token=END_OF_TEXT, pad_token=END_OF_TEXT
+    )
+    network, prompt = causal(len(words)), torch.full((10, 1), words.eos_token_id)
+    cases = natural_language_cases()
+    for first in range(0, len(cases), 10):
+        part = cases[first : first + 10]
+        processor = ConstraintLogitsProcessor([case.constraint for case in part], words)
+        torch.manual_seed(first)
+        out = network.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            logits_processor=[processor],
+            do_sample=True,
+            max_new_tokens=32,
+            pad_token_id=words.eos_token_id,
+        )
+        texts = words.batch_decode(out[:, 1:], skip_special_tokens=True)
+        assert all(case.constraint.accepts(text) for case, text in zip(part, texts, strict=True))
+
+
+def test_one_processor_serves_calls_that_run_at_the_same_time() -> None:
+    case = CASES[6]
+    processor = ConstraintLogitsProcessor(case.constraint, TOKENIZER)
+    prompts = ["a", "the cat sat on", "we said: yes or no or yes", "b"]
+
+    def one(i: int) -> str:
+        inputs = TOKENIZER([prompts[i % 4]], return_tensors="pt")["input_ids"]
+        out = model().generate(
+            inputs,
+            attention_mask=torch.ones_like(inputs),
+            logits_processor=[processor],
+            do_sample=True,
+            max_new_tokens=30 + i,
+            eos_token_id=END,
+            pad_token_id=PAD,
+        )
+        return str(TOKENIZER.decode(out[0, inputs.shape[1] :], skip_special_tokens=True))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(case.is_valid(text) for text in pool.map(one, range(8)))
+    assert processor._calls == {}  # calls that are over are forgotten
+
+
+def test_a_programme_beyond_the_limit_on_memory_is_refused() -> None:
+    processor = ConstraintLogitsProcessor(dy.Regex("[a-z]{9}"), TOKENIZER, max_new_tokens=16)
+    scores = torch.zeros(1, 16, VOCAB)
+    with use_limits(memory_bytes=1000), pytest.raises(dy.ConstraintTooLarge, match="memory_bytes"):
+        processor(torch.zeros(1, 2, dtype=torch.long), scores)
 
 
 def test_encoder_decoder_models_are_served_too() -> None:

@@ -15,7 +15,7 @@ import diffinity as dy
 from diffinity.acceptance import acceptance
 from diffinity.alignment import Framing, TokenAutomaton
 from diffinity.integrations.canvas import constrain_logits
-from diffinity.integrations.joint import Settled, joint_tokens
+from diffinity.integrations.joint import Proposal, Settled, joint_tokens
 from diffinity.integrations.texts import Texts, generation_automaton
 from tests.acceptance.laws import PATTERNS, VOCABULARY, automaton_of, enumerate_strings, random_logits
 
@@ -108,7 +108,12 @@ def draws(
     rng = np.random.default_rng(seed)
     free = Settled(tokens.numpy(), np.zeros((n, 4), np.bool_), np.zeros((n, 4), np.bool_))
     joint_tokens(
-        lambda _: [logits], [window] * n, settled or free, tokens, confidence, None if greedy else lambda: rng
+        lambda _: [Proposal(logits)],
+        [window] * n,
+        settled or free,
+        tokens,
+        confidence,
+        None if greedy else lambda: rng,
     )
     return tokens, window, probs
 

@@ -14,51 +14,50 @@ from diffinity.compiled import njit
 def sums_and_maxima(
     logits: NDArray[np.float32],
     shares: NDArray[np.float32],
-    tokens: U32,
-    class_of: U32,
+    order: U32,
+    begins: I64,
+    classes: I64,
     sums: Floats,
     best: Floats,
     where: I32,
 ) -> None:
-    """For each position and class over the given tokens: Σ shares, the largest logit, and a token that has it.
+    """For each position and each of the classes: Σ shares, the largest logit, and the first token that has it.
 
-    logits and shares are (L, V), class_of (N,) goes along tokens (N,), the results are (L, C). Four positions at a
-    time: neighbouring tokens are often of one class, and one sum would wait for the other.
+    logits and shares are (L, V), `order` (V,) the tokens sorted by class, the results (L, C). Class by class, so
+    that sums stay in registers; four positions at a time, so that one addition need not wait for the other.
     """
-    length, n_classes = logits.shape[0], sums.shape[1]
-    total = np.empty((n_classes, 4))
-    top = np.empty((n_classes, 4), logits.dtype)
-    at = np.empty((n_classes, 4), np.int32)
+    length = logits.shape[0]
+    sums[:] = 0.0
+    best[:] = -np.inf
+    where[:] = -1
     for first in range(0, length, 4):
         last = min(first + 3, length - 1)  # at the end some of the four are the same position
-        total[:], top[:], at[:] = 0.0, -np.inf, -1
         second, third = min(first + 1, last), min(first + 2, last)
         a, b, c, d = logits[first], logits[second], logits[third], logits[last]
         p, q, r, s = shares[first], shares[second], shares[third], shares[last]
-        for i in range(tokens.shape[0]):
-            v, label = tokens[i], class_of[i]
-            into, high, token = total[label], top[label], at[label]
-            into[0] += p[v]
-            into[1] += q[v]
-            into[2] += r[v]
-            into[3] += s[v]
-            if a[v] > high[0]:
-                high[0] = a[v]
-                token[0] = v
-            if b[v] > high[1]:
-                high[1] = b[v]
-                token[1] = v
-            if c[v] > high[2]:
-                high[2] = c[v]
-                token[2] = v
-            if d[v] > high[3]:
-                high[3] = d[v]
-                token[3] = v
-        for j in range(last - first + 1):
-            for label in range(n_classes):
-                sums[first + j, label] = total[label, j]
-                best[first + j, label] = top[label, j]
-                where[first + j, label] = at[label, j]
+        for n in range(classes.shape[0]):
+            label = classes[n]
+            total_a, total_b, total_c, total_d = 0.0, 0.0, 0.0, 0.0
+            top_a = top_b = top_c = top_d = -np.inf
+            at_a = at_b = at_c = at_d = np.uint32(0xFFFFFFFF)  # −1 as a signed number
+            for i in range(np.uint64(begins[label]), np.uint64(begins[label + 1])):
+                v = order[i]
+                total_a += p[v]
+                total_b += q[v]
+                total_c += r[v]
+                total_d += s[v]
+                if a[v] > top_a:
+                    top_a, at_a = np.float64(a[v]), v
+                if b[v] > top_b:
+                    top_b, at_b = np.float64(b[v]), v
+                if c[v] > top_c:
+                    top_c, at_c = np.float64(c[v]), v
+                if d[v] > top_d:
+                    top_d, at_d = np.float64(d[v]), v
+            sums[last, label], best[last, label], where[last, label] = total_d, top_d, np.int32(at_d)
+            sums[third, label], best[third, label], where[third, label] = total_c, top_c, np.int32(at_c)
+            sums[second, label], best[second, label], where[second, label] = total_b, top_b, np.int32(at_b)
+            sums[first, label], best[first, label], where[first, label] = total_a, top_a, np.int32(at_a)
 
 
 @njit(nogil=True, cache=True)

@@ -20,7 +20,7 @@ from torch import Tensor
 from diffinity.acceptance import class_kernels, cpu, path_kernels
 from diffinity.alignment.automaton import TokenAutomaton
 
-CHUNK_BYTES = 4 << 20  # of logits that are worked on at a time
+CHUNK_BYTES = 1 << 20  # of logits that are worked on at a time
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,16 @@ def class_scores(
     return ClassScores(log_sums, best, where, log_norm, settled)
 
 
+def settle(scores: ClassScores, automaton: TokenAutomaton, choices: Mapping[int, Choice]) -> ClassScores:
+    """The scores with some positions settled."""
+    log_sums, best, where = scores.log_sums.copy(), scores.best.copy(), scores.where.copy()
+    log_norm = scores.log_norm.copy()
+    for k, choice in choices.items():
+        _settle(choice, automaton, log_sums[k], best[k], where[k])
+        log_norm[k] = 0.0
+    return ClassScores(log_sums, best, where, log_norm, choices)
+
+
 def _open_stretches(length: int, settled: Mapping[int, Choice]) -> list[tuple[int, int]]:
     is_open = np.array([k not in settled for k in range(length)] + [False])
     edges = np.flatnonzero(np.diff(is_open.astype(np.int8), prepend=0))
@@ -124,16 +134,16 @@ def _fill(
     where: NDArray[np.int32],
 ) -> NDArray[np.float64]:
     """log p by class from logits (n, V), a few rows at a time; the log_norm (n,)."""
-    rows = max(1, CHUNK_BYTES // (4 * logits.shape[1]))
+    rows = min(logits.shape[0], max(1, CHUNK_BYTES // (4 * logits.shape[1])))
     log_norm = np.empty(logits.shape[0])
+    dtype = logits.dtype if logits.dtype in (torch.float32, torch.float64) else torch.float32
+    room = torch.empty((rows, logits.shape[1]), dtype=dtype, device=logits.device)
     for first in range(0, logits.shape[0], rows):
         part = slice(first, first + rows)
-        chunk = logits[part].detach()
-        if chunk.dtype not in (torch.float32, torch.float64):
-            chunk = chunk.float()
+        chunk = logits[part].detach().to(dtype)
         peak = chunk.amax(dim=1, keepdim=True)
         peak = torch.where(peak.isfinite(), peak, torch.zeros_like(peak))
-        shares = (chunk - peak).div_(temperature).exp_()  # at T = 1 the division changes nothing
+        shares = torch.sub(chunk, peak, out=room[: len(chunk)]).div_(temperature).exp_()
         tables = log_sums[part], best[part], where[part]
         peaks = peak[:, 0].double().cpu().numpy()
         if chunk.device.type == "cpu":
@@ -163,12 +173,11 @@ def _reduce(
     where: NDArray[np.int32],
 ) -> None:
     """For each class log Σ exp((logit − peak)/T), the largest logit and the token that has it, into (n, C)."""
-    tokens, classes = automaton.useful_tokens
     x, p = chunk.contiguous().numpy(), shares.numpy()
     reduce: Any = class_kernels.sums_and_maxima
-    reduce(x, p, tokens, classes, log_sums, best, where)
-    if len(tokens) < automaton.vocab_size and automaton.outside >= 0:
-        _reduce_outside(chunk, shares, automaton, log_sums, best, where)
+    reduce(x, p, *automaton.segments, log_sums, best, where)
+    if automaton.outside >= 0:
+        _reduce_outside(chunk, shares, automaton, peak, log_sums, best, where)
     logarithms: Any = class_kernels.logarithms
     logarithms(x, peak, temperature, *automaton.tokens_by_class, log_sums, best)
 
@@ -177,6 +186,7 @@ def _reduce_outside(
     chunk: Tensor,
     shares: Tensor,
     automaton: TokenAutomaton,
+    peak: NDArray[np.float64],
     sums: NDArray[np.float64],
     best: NDArray[np.float64],
     where: NDArray[np.int32],
@@ -186,11 +196,11 @@ def _reduce_outside(
     These tokens stand only where all tokens are alike, so a largest one counts only if it is the largest of all.
     """
     c = automaton.outside
-    sums[:, c] = np.maximum(shares.sum(dim=1, dtype=torch.float64).numpy() - sums.sum(axis=1), 0.0)
-    top, token = (part.numpy() for part in chunk.max(dim=1))
-    is_largest = automaton.class_of[token] == c
-    best[:, c] = np.where(is_largest, top, -np.inf)
-    where[:, c] = np.where(is_largest, token, -1)
+    sums[:, c] = np.maximum(shares.sum(dim=1).double().numpy() - sums.sum(axis=1), 0.0)
+    x = chunk.numpy()
+    for k in np.flatnonzero(best.max(axis=1) < peak):
+        token = int(x[k].argmax())
+        best[k, c], where[k, c] = x[k, token], token
 
 
 def _reduce_on_device(
@@ -257,8 +267,13 @@ def draw_string(
     rng: np.random.Generator,
     *,
     temperature: float = 1.0,
+    own: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
-    """A token string (L,) drawn from p given acceptance; the best one where P(L) = 0. `logits` made the scores."""
+    """A token string (L,) drawn from p given acceptance; the best one where P(L) = 0. `logits` made the scores.
+
+    `own` (L,) are tokens that were drawn from p position by position: where one is of the class that is drawn, it
+    stands for that class, because which token of a class it is has nothing to do with acceptance.
+    """
     w = scores.weights(automaton)
     path = cpu.drawn_path(w, automaton, rng)
     if path is None:
@@ -270,13 +285,16 @@ def draw_string(
         classes = edges.members[edges.members_first[g] : edges.members_first[g + 1]]
         label = classes[cpu.draw(w.scaled[k, classes], rng)]
         choice = scores.choices.get(k)
+        if choice is None and own is not None and automaton.class_of[own[k]] == label:
+            ids[k] = own[k]
+            continue
         if choice is not None:
             tokens = choice.tokens[automaton.class_of[choice.tokens] == label]
             within = choice.log_weights[automaton.class_of[choice.tokens] == label]
         else:
             tokens = order[first[label] : first[label + 1]]
-            own = logits[k, torch.from_numpy(tokens).to(logits.device)].double() / temperature
-            within = own.cpu().numpy()
+            row = logits[k].detach().index_select(0, torch.from_numpy(tokens).to(logits.device))
+            within = (row.float() if row.dtype != torch.float64 else row).div(temperature).cpu().numpy()
         ids[k] = tokens[cpu.draw(np.exp(within - within.max()), rng)]
     return ids
 

@@ -286,7 +286,7 @@ def sample_string(
 
 
 def draw(share: NDArray[np.float64], rng: np.random.Generator) -> int:
-    total = np.cumsum(share)
+    total = np.cumsum(share, dtype=np.float64)
     return int(min(np.searchsorted(total, rng.random() * total[-1], side="right"), len(share) - 1))
 
 

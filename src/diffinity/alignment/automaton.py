@@ -160,7 +160,7 @@ class TokenAutomaton:
         """
         if not 0 <= start < self.n_states:
             raise InvalidArgument(f"a window starts in a state from 0 to {self.n_states - 1}, not in {start}")
-        shared = ["useful", "outside", "useful_tokens", "leading_tokens", "tokens_by_class", "edges", "arrows"]
+        shared = ["useful", "outside", "segments", "leading_tokens", "tokens_by_class", "edges", "arrows"]
         if accepting is None:
             accepting = self.finishing(tokens_after)
             shared.append("free")
@@ -228,18 +228,14 @@ class TokenAutomaton:
         return int(only_then.argmax()) if only_then.any() else -1
 
     @cached_property
-    def useful_tokens(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """The tokens that lead somewhere from some state, and their classes; all tokens where most of them do.
-
-        Those of the class `outside` are not among them.
-        """
-        useful = self.useful.copy()
+    def segments(self) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
+        """What a pass over logits by class reads: the tokens sorted by class (V,), where each class begins (C+1,),
+        and the classes that lead somewhere, without `outside`."""
+        order, first = self.tokens_by_class
+        read = self.useful.copy()
         if self.outside >= 0:
-            useful[self.outside] = False
-        tokens = np.flatnonzero(useful[self.class_of])
-        if len(tokens) > 0.75 * self.vocab_size:  # picking them would cost more than it saves
-            tokens = np.arange(self.vocab_size)
-        return tokens.astype(np.uint32), self.unsigned_class_of[tokens].copy()
+            read[self.outside] = False
+        return order.astype(np.uint32), first, np.flatnonzero(read)
 
     @cached_property
     def edges(self) -> GroupedEdges:

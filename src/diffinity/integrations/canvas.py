@@ -39,11 +39,20 @@ def constrain_logits(
     >>> out.argmax(-1).tolist(), round(float(out.softmax(-1)[0, 0, 1]), 3)
     ([[1, 0]], 0.731)
     """
-    out = logits
+    return constrain_rows(logits, windows, temperature)[0]
+
+
+def constrain_rows(
+    logits: Tensor, windows: Sequence[TokenAutomaton | None], temperature: float
+) -> tuple[Tensor, list[ClassScores | None]]:
+    """`constrain_logits`, and the scores of each row's own logits; None for rows that are left alone."""
+    out, read = logits, list[ClassScores | None]()
     for i, window in enumerate(windows):
         if window is None or window.free[window.start]:
+            read.append(None)
             continue
         scores = class_scores(logits[i], window, temperature=temperature)
+        read.append(scores)
         log_prob, shift = log_ratios(scores, window)
         if log_prob > np.log1p(-SURE) and fits(window, logits[i].argmax(dim=-1).cpu().numpy()):
             continue
@@ -56,7 +65,7 @@ def constrain_logits(
             continue
         shift_tokens(logits[i], window, temperature * shift, out[i])
         _raise_tokens(out[i], ids, _largest(scores, shift, temperature))
-    return out
+    return out, read
 
 
 def _largest(scores: ClassScores, shift: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:

@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from diffinity.acceptance.classes import ClassScores
 from diffinity.alignment import TokenAutomaton
 from diffinity.errors import InvalidArgument
-from diffinity.integrations.canvas import constrain_logits
-from diffinity.integrations.joint import Settled, joint_tokens
+from diffinity.integrations.canvas import constrain_rows
+from diffinity.integrations.joint import Proposal, Settled, joint_tokens
 from diffinity.integrations.running import outermost_call
 from diffinity.integrations.texts import Texts, as_ends, fits
 from diffinity.limits import Limits
@@ -32,6 +33,18 @@ except ImportError as error:
         "pip install 'diffinity[diffusers]'"
     ) from None
 
+CALL = (  # what is asked of a running pipeline
+    "gen_length",
+    "prompt_length",
+    "eos_token_id",
+    "cur_input_ids",  # this one and the next two are DiffusionGemmaPipeline's, the others LLaDA2Pipeline's
+    "num_canvases",
+    "finished_denoising",
+    "block_start_pos",
+    "block_x",
+    "finished",
+    "eos_early_stop",
+)
 SCHEDULERS = (BlockRefinementScheduler, DiscreteDDIMScheduler, EntropyBoundScheduler)
 
 
@@ -78,6 +91,7 @@ class _Step:
     logits: Tensor  # (B, L, V): the model's own
     temperature: float
     settled: Settled
+    scores: Sequence[ClassScores | None]  # of the logits, where they were read already
 
 
 class _Constrained:
@@ -101,11 +115,12 @@ class _Constrained:
         index, masked = int(timestep), kwargs.get("mask_token_id") is not None
         part, windows = self._windows(sample, model_output.shape[-1])
         temperature = self._temperature(index, kwargs)
-        shown = model_output
+        shown: Tensor = model_output
+        scores: list[ClassScores | None] = [None] * len(windows)
         if not masked:  # a canvas: the pipeline may commit the argmax of these logits, and it feeds them back
-            shown = constrain_logits(model_output, windows, temperature=temperature)
+            shown, scores = constrain_rows(model_output, windows, temperature)
         settled = self._settled(index, sample, kwargs).at(part)
-        self._step = _Step(part, windows, model_output, temperature, settled)
+        self._step = _Step(part, windows, model_output, temperature, settled, scores)
         as_tuple = not kwargs.pop("return_dict", True)
         try:
             output = super().step(shown, timestep, sample, return_dict=True, **kwargs)  # type: ignore[misc]
@@ -124,16 +139,17 @@ class _Constrained:
         greedy = kwargs["temperature"] == 0.0 or not kwargs.get("use_multinomial", True)
         generator = kwargs["generator"]
 
-        def options(row: int) -> list[Tensor]:
-            scaled = step.logits[row, step.part].float() / (1.0 if greedy else step.temperature)
-            return [scaled] if greedy else [*_filtered(self, scaled, kwargs), scaled]
+        def proposals(row: int) -> list[Proposal]:
+            own = step.logits[row, step.part]
+            model_s_own = Proposal(own, step.temperature, step.scores[row])
+            return [model_s_own] if greedy else [*_filtered(self, own, step.temperature, kwargs), model_s_own]
 
         def draw() -> np.random.Generator:
             where = tokens.device if generator is None else generator.device
             return np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator, device=where)))
 
         seeds = None if greedy else draw
-        joint_tokens(options, step.windows, step.settled, tokens[:, step.part], probs[:, step.part], seeds)
+        joint_tokens(proposals, step.windows, step.settled, tokens[:, step.part], probs[:, step.part], seeds)
         return tokens, probs
 
     def _temperature(self, index: int, kwargs: Mapping[str, Any]) -> float:
@@ -164,7 +180,7 @@ class _Constrained:
 
     def _windows(self, sample: Tensor, vocab_size: int) -> tuple[slice, list[TokenAutomaton | None]]:
         """The part of the block that belongs to the answer, and the automaton of each row for it."""
-        running = outermost_call("diffusers", "__call__", "gen_length")
+        running = outermost_call("diffusers", "__call__", CALL)
         text = self._text if running is None else _running_text(running, sample)
         if text is None:
             raise InvalidArgument(
@@ -199,13 +215,13 @@ def _running_text(running: Mapping[str, Any], sample: Tensor) -> _Text:
     return _Text(written, max(end - start - length, 0), part, ends, finished.tolist())
 
 
-def _filtered(scheduler: Any, logits: Tensor, kwargs: Mapping[str, Any]) -> list[Tensor]:
-    """The logits after the scheduler's own top-k and top-p, if it has any."""
+def _filtered(scheduler: Any, logits: Tensor, temperature: float, kwargs: Mapping[str, Any]) -> list[Proposal]:
+    """What the scheduler's own top-k and top-p leave, if it has any."""
     if kwargs.get("top_k") is None and kwargs.get("top_p") is None:
         return []
-    kept = scheduler._top_k_filtering(logits, top_k=kwargs.get("top_k"))
+    kept = scheduler._top_k_filtering(logits.float() / temperature, top_k=kwargs.get("top_k"))
     kept = scheduler._top_p_filtering(kept, top_p=kwargs.get("top_p"))
-    return [kept.masked_fill(kept <= torch.finfo(kept.dtype).min, -torch.inf)]
+    return [Proposal(kept.masked_fill(kept <= torch.finfo(kept.dtype).min, -torch.inf))]
 
 
 def _accept_last(sample: Tensor, logits: Tensor, windows: Sequence[TokenAutomaton | None]) -> None:

@@ -7,7 +7,7 @@ p(x | L).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from diffinity.acceptance.classes import Choice, best_string, class_scores, draw_string, log_ratios
+from diffinity.acceptance.classes import (
+    Choice,
+    ClassScores,
+    best_string,
+    class_scores,
+    draw_string,
+    log_ratios,
+    settle,
+)
 from diffinity.alignment import TokenAutomaton
 from diffinity.integrations.texts import fits
 
@@ -34,8 +42,22 @@ class Settled:
         return Settled(self.tokens[:, part], self.fixed[:, part], self.editable[:, part], self.edit_above)
 
 
+@dataclass(frozen=True)
+class Proposal:
+    """Distributions that a row's tokens may be drawn from: softmax(logits / temperature)."""
+
+    logits: Tensor  # (L, V)
+    temperature: float = 1.0
+    scores: ClassScores | None = None  # of these logits at this temperature, where they are known
+
+    def read(self, window: TokenAutomaton, choices: Mapping[int, Choice]) -> ClassScores:
+        if self.scores is not None:
+            return settle(self.scores, window, choices) if choices else self.scores
+        return class_scores(self.logits, window, temperature=self.temperature, choices=choices)
+
+
 def joint_tokens(
-    logits: Callable[[int], Sequence[Tensor]],
+    proposals: Callable[[int], Sequence[Proposal]],
     windows: Sequence[TokenAutomaton | None],
     settled: Settled,
     tokens: Tensor,
@@ -56,14 +78,14 @@ def joint_tokens(
         edits = fixed & settled.editable[i] & (own != current) & (confidence > settled.edit_above)
         if fits(window, np.where(fixed & ~edits, current, own)):
             continue
-        ids, value = _one_row(logits(i), window, current, own, confidence, fixed, edits, seeds)
+        ids, value = _one_row(proposals(i), window, current, own, confidence, fixed, edits, seeds)
         tokens[i] = torch.from_numpy(ids).to(tokens)
         kept = fixed & (ids == own)
         probs[i] = torch.from_numpy(np.where(kept, confidence, value)).to(probs)
 
 
 def _one_row(
-    options: Sequence[Tensor],
+    proposals: Sequence[Proposal],
     window: TokenAutomaton,
     current: NDArray[np.int64],
     own: NDArray[np.int64],
@@ -75,19 +97,25 @@ def _one_row(
     """The tokens (L,) of an accepted string and their probabilities given acceptance (L,)."""
     choices = {int(k): Choice.of(int(current[k])) for k in np.flatnonzero(fixed & ~edits)}
     for k in map(int, np.flatnonzero(edits)):
-        p_current = float(options[0][k].float().softmax(-1)[current[k]])
+        row = proposals[0].logits[k].float() / proposals[0].temperature
+        p_current = float(row.softmax(-1)[current[k]])
         choices[k] = Choice(np.array([current[k], own[k]]), np.log([max(p_current, 1e-12), confidence[k]]))
-    for logits in options:
-        scores = class_scores(logits, window, choices=choices)
+    for proposal in proposals:
+        scores = proposal.read(window, choices)
         log_prob, shift = log_ratios(scores, window)
         if log_prob > -np.inf:
             break
-    ids = best_string(scores, window) if seeds is None else draw_string(scores, window, logits, seeds())
-    at = np.arange(len(ids))
+    logits, temperature = proposal.logits, proposal.temperature
+    if seeds is None:
+        ids = best_string(scores, window)
+    else:
+        reused = own if proposal is proposals[0] else None  # they were drawn from the first
+        ids = draw_string(scores, window, logits, seeds(), temperature=temperature, own=reused)
     if shift is None:
         return ids, np.zeros(len(ids))
-    row = torch.from_numpy(ids).to(logits.device)
-    log_p = logits[torch.arange(len(ids), device=logits.device), row].double().cpu().numpy() - scores.log_norm
+    at = torch.arange(len(ids), device=logits.device)
+    chosen = logits[at, torch.from_numpy(ids).to(logits.device)].double().cpu().numpy()
+    log_p = (chosen - scores.log_norm) / temperature
     with np.errstate(invalid="ignore"):
-        value = np.exp(np.minimum(log_p + shift[at, window.class_of[ids]], 0.0))
+        value = np.exp(np.minimum(log_p + shift[np.arange(len(ids)), window.class_of[ids]], 0.0))
     return ids, np.where(fixed, 1.0, np.nan_to_num(value))

@@ -7,22 +7,30 @@ how much may still be written, which a guarantee depends on. The loops hold all 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 
-def outermost_call(package: str, function: str, variable: str) -> Mapping[str, Any] | None:
-    """The local variables of the outermost running `function` of a package with a `variable`; None if none runs.
+def outermost_call(package: str, function: str, names: Sequence[str]) -> Mapping[str, Any] | None:
+    """The named local variables of the outermost running `function` of a package that has the first of them.
 
-    >>> outermost_call("transformers", "generate", "generation_config") is None
+    None if none runs; names that it does not have are left out.
+
+    >>> outermost_call("transformers", "generate", ["generation_config"]) is None
     True
     """
     found = None
     for frame in _callers(package):
-        if frame.f_code.co_name == function and variable in frame.f_code.co_varnames:
+        if frame.f_code.co_name == function and names[0] in frame.f_code.co_varnames:
             found = frame
-    return None if found is None or variable not in found.f_locals else found.f_locals
+    if found is None:
+        return None
+    variables = found.f_locals
+    known = {name: variables[name] for name in names if name in variables}
+    if type(variables) is dict:  # up to Python 3.12 a copy, which would keep logits alive until the next step
+        variables.clear()
+    return known if names[0] in known else None
 
 
 def runs(package: str, function: str) -> bool:

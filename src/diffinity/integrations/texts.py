@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from diffinity.acceptance import class_kernels
+from diffinity.acceptance import class_kernels, foreseen_bytes
 from diffinity.alignment import TokenAutomaton, Vocabulary, align
 from diffinity.constraints import Constraint
 from diffinity.constraints.python_types import constraint as as_constraint
 from diffinity.errors import InfeasibleConstraint, InvalidArgument
-from diffinity.limits import Limits
+from diffinity.limits import Budget, Limits, current_limits
 
 WINDOWS_KEPT = 256
 
@@ -113,6 +113,9 @@ class Rows:
         window = self._windows[key]
         if length and not window.feasible(length):
             raise _infeasible(row, automaton.window(state), length + tokens_after)
+        if length:
+            needed = foreseen_bytes(automaton, length)
+            Budget(current_limits()).check("memory_bytes", needed, "the dynamic programme for one row")
         return window
 
 

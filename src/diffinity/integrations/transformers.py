@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from weakref import ref
+from weakref import finalize
 
 import numpy as np
 import torch
@@ -32,15 +32,25 @@ except ImportError as error:
     ) from None
 
 
+GENERATE = (  # what is asked of a running `generate`; all but the first two are DiffusionGemma's
+    "generation_config",
+    "logits_processor",
+    "stopping_criteria",
+    "initial_input_ids_len",
+    "max_new_canvases",
+    "canvas_length",
+    "finished_denoising",
+    "cur_step",
+)
+
+
 @dataclass
 class _Call:
     """One call of `generate`."""
 
-    rows: Rows
     prompt_length: int
     budget: int  # tokens that it may write
-
-    config: Any = None  # a weak reference to its own copy of the generation config
+    ends: tuple[int, ...] | None
 
 
 class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
@@ -71,17 +81,18 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._texts = Texts(constraint, tokenizer, limits)
         self._max_new_tokens = max_new_tokens
         self._ends = as_ends(eos_token_id)
-        self._call: _Call | None = None
+        self._calls: dict[int, _Call] = {}  # by the identity of each running call's own generation config
+        self._own: _Call | None = None  # that of another loop
         self._masks: dict[tuple[int, int, int, str], Tensor] = {}
 
     def reset(self) -> None:
         """The next call begins a new text. Only loops other than `generate` need this."""
-        self._call = None
+        self._own = None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores (B, V) of the next token, or (B, canvas, V) of the next canvas, after input_ids (B, n)."""
-        running = outermost_call("transformers", "generate", "generation_config")
+        running = outermost_call("transformers", "generate", GENERATE)
         if scores.ndim == 3:
             return self._canvas(input_ids, scores, running)
         if scores.ndim == 2:
@@ -91,7 +102,7 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     # ---- DiffusionGemma: a canvas at a time
 
     def _canvas(self, input_ids: Tensor, scores: Tensor, running: Mapping[str, Any] | None) -> Tensor:
-        call = self._current(input_ids, scores, running)
+        call, rows = self._current(input_ids, scores, running)
         length = scores.shape[1]
         written = input_ids[:, call.prompt_length :].cpu().numpy()
         after = call.budget - written.shape[1] - length
@@ -99,28 +110,26 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             raise InvalidArgument(
                 f"{call.budget} new tokens were foreseen, and the loop goes on to {written.shape[1] + length}"
             )
-        skip = _finished(running, len(call.rows))
-        windows = [
-            None if skip[i] else call.rows.window(i, written[i], after, length) for i in range(len(call.rows))
-        ]
+        skip = _finished(running, len(rows))
+        windows = [None if skip[i] else rows.window(i, written[i], after, length) for i in range(len(rows))]
         return constrain_logits(scores, windows, temperature=_temperature(self, running))
 
     # ---- causal models: a token at a time
 
     def _next_token(self, input_ids: Tensor, scores: Tensor, running: Mapping[str, Any] | None) -> Tensor:
-        call = self._current(input_ids, scores, running)
-        states = call.rows.states(input_ids[:, call.prompt_length :])
+        call, rows = self._current(input_ids, scores, running)
+        states = rows.states(input_ids[:, call.prompt_length :])
         left = call.budget - (input_ids.shape[1] - call.prompt_length)
         if left <= 0:
             return scores
         out = scores
-        for i, (state, automaton) in enumerate(zip(states, call.rows.automata, strict=True)):
+        for i, (state, automaton) in enumerate(zip(states, rows.automata, strict=True)):
             if state < 0:
                 self._check_left(i, input_ids.shape[1] - call.prompt_length, running)
                 continue
             mask = self._mask(automaton, state, left, scores.device)
             if mask is None:
-                call.rows.window(i, input_ids[i, call.prompt_length :].cpu().numpy(), 0, left)  # raises
+                rows.window(i, input_ids[i, call.prompt_length :].cpu().numpy(), 0, left)  # raises
                 continue
             if mask.numel() == 0:
                 continue
@@ -155,38 +164,35 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
 
     # ---- which call it is
 
-    def _current(self, input_ids: Tensor, scores: Tensor, running: Mapping[str, Any] | None) -> _Call:
-        if running is None:
-            return self._unknown_loop(input_ids, scores)
+    def _current(self, input_ids: Tensor, scores: Tensor, running: Mapping[str, Any] | None) -> tuple[_Call, Rows]:
+        call = (
+            self._of_another_loop(input_ids, scores) if running is None else self._of(input_ids, scores, running)
+        )
+        return call, self._texts.rows(input_ids.shape[0], scores.shape[-1], call.ends)
+
+    def _of(self, input_ids: Tensor, scores: Tensor, running: Mapping[str, Any]) -> _Call:
+        """Every `generate` copies its config: a call is known by the copy, and forgotten when that is gone."""
         config = running["generation_config"]
-        known = self._call
-        if (
-            known is None
-            or known.config is None
-            or known.config() is not config
-            or len(known.rows) != len(input_ids)
-        ):
+        key = id(config)
+        if key not in self._calls:
             prompt_length = input_ids.shape[1]
-            if known is not None and known.config is not None and known.config() is config:
-                prompt_length = known.prompt_length
             budget = _canvas_budget(running) if scores.ndim == 3 else _token_budget(config, prompt_length)
             ends = as_ends(config.eos_token_id) if self._ends is None else self._ends
-            rows = self._texts.rows(input_ids.shape[0], scores.shape[-1], ends)
-            known = self._call = _Call(rows, prompt_length, budget, ref(config))
-        return known
+            self._calls[key] = _Call(prompt_length, budget, ends)
+            finalize(config, self._calls.pop, key, None)
+        return self._calls[key]
 
-    def _unknown_loop(self, input_ids: Tensor, scores: Tensor) -> _Call:
+    def _of_another_loop(self, input_ids: Tensor, scores: Tensor) -> _Call:
         if self._max_new_tokens is None:
             raise InvalidArgument(
                 "no `generate` of transformers is running, so it is not known how many tokens may be written: "
                 "give ConstraintLogitsProcessor(..., max_new_tokens=...)"
             )
-        if self._call is None or self._call.config is not None or len(self._call.rows) != len(input_ids):
+        if self._own is None:
             block = scores.shape[1] if scores.ndim == 3 else 1
             budget = -(-self._max_new_tokens // block) * block
-            rows = self._texts.rows(input_ids.shape[0], scores.shape[-1], self._ends)
-            self._call = _Call(rows, input_ids.shape[1], budget)
-        return self._call
+            self._own = _Call(input_ids.shape[1], budget, self._ends)
+        return self._own
 
 
 def _token_budget(config: Any, prompt_length: int) -> int:
