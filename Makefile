@@ -17,6 +17,7 @@ lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/hadolint Dockerfile
 
 # Programs that some tests use: the grammar judge's parser and dictionaries. Needs Debian or Ubuntu, and root.
 SYSTEM_PACKAGES = chromium link-grammar link-grammar-dictionaries-en hunspell hunspell-en-us hunspell-en-gb

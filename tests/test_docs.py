@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-NEEDS_MORE = ('dy.load("plaid-1b"', 'dy.load("langflow-owt"')  # downloads
+NEEDS_MORE = ('dy.load("plaid-1b"', 'dy.load("langflow-owt"', "OpenAI(base_url")  # downloads, or a server
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

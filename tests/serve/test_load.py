@@ -107,6 +107,17 @@ def test_a_streaming_client_that_goes_away_leaves_the_others_their_batch() -> No
             assert stayer.result()[1]["choices"][0]["text"] == "no"
 
 
+def test_a_short_request_does_not_wait_for_a_long_one() -> None:
+    with running(slow_model(0.05)) as client:
+        long = begin(client, {"diffinity": {"steps": 400}})
+        assert until(lambda: client.get("/health")[1]["running"] == 1)
+        began = time.monotonic()
+        assert client.complete(structured_outputs={"choice": ["yes"]}, diffinity={"steps": 3})[0] == 200
+        assert time.monotonic() - began < 10  # the long one takes 20 s at least
+        assert until(lambda: client.get("/health")[1]["running"] == 1)
+        long.close()
+
+
 def test_a_full_queue_says_when_to_come_again() -> None:
     with running(slow_model(0.1), max_waiting=2, max_batch=1) as client:
         busy = [begin(client, {"diffinity": {"steps": 100}})]
@@ -134,7 +145,7 @@ def test_a_deadline_holds_while_waiting_too() -> None:
     with running(slow_model(0.1), max_batch=1) as client:
         busy = begin(client, {"diffinity": {"steps": 30}})
         assert until(lambda: client.get("/health")[1]["running"] == 1)
-        status, answer = client.complete(diffinity={"steps": 1, "deadline": 0.2})
+        status, answer = client.complete(diffinity={"steps": 30, "deadline": 0.2})
         assert status == 504, answer
         busy.close()
 

@@ -49,11 +49,11 @@ def serve(
 ) -> None:
     """Serve a model as OpenAI's API, with a page at / that shows text being denoised."""
     _check_installed()
-    from diffinity.serve.settings import LOOPBACK, ServeSettings, read_keys
+    from diffinity.serve.settings import LOOPBACK, NAME, ServeSettings, read_keys
 
     hosts = tuple(allow_host or ())
     settings = ServeSettings(
-        model_name=model_name or (Path(model).name if model else "diffinity-embedded"),
+        model_name=model_name or (Path(model).name if model else NAME),
         ignore_prompt=ignore_prompt,
         max_batch=max_batch,
         batch_delay=batch_delay,

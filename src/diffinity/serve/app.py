@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
@@ -40,8 +40,11 @@ PAGE_POLICY = (
 Asked = CompletionRequest | ChatRequest
 
 
-def create_app(model: TextModel, settings: ServeSettings | None = None) -> Gate:
+def create_app(model: TextModel, settings: ServeSettings | None = None, *, warm_first: bool = False) -> Gate:
     """The ASGI application for one model; its lifespan warms up and drains.
+
+    With `warm_first` its start-up ends when it is warm, for whoever does not ask `/health`; otherwise requests get
+    503 until then.
 
     >>> import diffinity as dy
     >>> type(create_app(dy.fit_markov(["a b."]))).__name__
@@ -53,7 +56,7 @@ def create_app(model: TextModel, settings: ServeSettings | None = None) -> Gate:
         title="diffinity",
         version=__version__,
         summary="Diffusion language models that obey formal syntax, in OpenAI's words.",
-        lifespan=_lifespan(service),
+        lifespan=_lifespan(service, warm_first),
         redoc_url=None,
     )
     metrics = Metrics(service)
@@ -61,11 +64,13 @@ def create_app(model: TextModel, settings: ServeSettings | None = None) -> Gate:
     return Gate(app, settings, metrics.answered)
 
 
-def _lifespan(service: Service) -> Any:
+def _lifespan(service: Service, warm_first: bool) -> Any:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         warming = asyncio.create_task(service.start())
         try:
+            if warm_first:
+                await warming
             yield
         finally:
             warming.cancel()
@@ -171,10 +176,7 @@ class Routes:
             )
             if asked.stream:
                 leaving.cancel()
-                stream = self._stream(answer, prepared)
-                return StreamingResponse(
-                    stream, media_type="text/event-stream", headers={"Cache-Control": "no-store"}
-                )
+                return EventStream(self._stream(answer, prepared))
             events = await _unless_gone(_all_texts(prepared.jobs), leaving)
             self._metrics.finished(events)
             jobs = [job for job in prepared.jobs for _ in job.seeds]
@@ -182,7 +184,7 @@ class Routes:
         finally:
             leaving.cancel()
 
-    async def _stream(self, answer: Answer, prepared: Prepared) -> AsyncIterator[bytes]:
+    async def _stream(self, answer: Answer, prepared: Prepared) -> AsyncGenerator[bytes]:
         """Server-sent events: drafts if they were asked for, the texts as chunks, `[DONE]`."""
         finished: list[TextEvent] = []
         try:
@@ -206,6 +208,33 @@ class Routes:
         finally:
             for job in prepared.jobs:
                 job.cancel()
+
+
+class EventStream(Response):
+    """Server-sent events; their source is closed as soon as the client goes away or does not read."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[bytes]) -> None:
+        super().__init__(headers={"Cache-Control": "no-store"})
+        del self.headers["content-length"]
+        self._events = events
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        leaving = asyncio.create_task(_gone(Request(scope, receive)))
+        try:
+            await _unless_gone(self._relay(send), leaving)
+        except ApiError:
+            return  # there is no one to answer to
+        finally:
+            leaving.cancel()
+            await self._events.aclose()
+
+    async def _relay(self, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async for event in self._events:
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _all_texts(jobs: Sequence[Job]) -> list[TextEvent]:

@@ -1,4 +1,8 @@
-"""Requests that wait are denoised together: one thread takes batches, and texts leave them when no one waits."""
+"""Requests that wait are denoised together: one thread takes batches, and texts leave them when no one waits.
+
+Requests with the same settings and length share a batch. Batches of different settings take turns, one step each,
+so that a short request does not wait for the end of a long one.
+"""
 
 from __future__ import annotations
 
@@ -96,11 +100,26 @@ class _Row:
         """Which of the request's texts it is; a request may have several jobs."""
         return self.job.seeds[self.index][1]
 
+    @property
+    def seed(self) -> tuple[int, int]:
+        """Of the text."""
+        return self.job.seeds[self.index]
+
     def is_wanted(self) -> bool:
         """Whether someone waits for it; tells those whose time is over."""
         if not self.job.cancelled and time.monotonic() >= self.job.deadline:
             self.job.deliver(ApiError("the deadline of the request is over", status=504, code="deadline_exceeded"))
         return not self.job.cancelled
+
+
+@dataclass(eq=False)
+class _Active:
+    """A batch in the middle."""
+
+    group: tuple[Any, ...]
+    rows: list[_Row]
+    batch: StepwiseBatch
+    began: float = field(default_factory=time.monotonic)
 
 
 class Batcher:
@@ -112,7 +131,7 @@ class Batcher:
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="denoise", daemon=True)
-        self.running = 0  # texts in the present batch
+        self.running = 0  # texts in batches
         self.batches: list[int] = []  # sizes of batches, until metrics take them
         self.cancelled = 0
         self._seconds_per_text = 1.0
@@ -143,7 +162,7 @@ class Batcher:
             self._changed.notify()
 
     def close(self) -> None:
-        """Finish the present batch and end; what waits gets an error."""
+        """Finish the batches that run and end; what waits gets an error."""
         with self._changed:
             self._closed = True
             for row in self._waiting:
@@ -156,70 +175,95 @@ class Batcher:
             self._thread.join()
 
     def _work(self) -> None:
-        while rows := self._next_rows():
-            began = time.monotonic()
-            self.running = len(rows)
-            self._write(rows)
-            self.running = 0
-            self.batches.append(len(rows))
-            spent = (time.monotonic() - began) / len(rows)
-            self._seconds_per_text += 0.2 * (spent - self._seconds_per_text)
+        active: list[_Active] = []
+        while True:
+            rows = self._next_rows({one.group for one in active}, wait=not active)
+            if rows:
+                active += self._begun(rows)
+            elif not active:
+                return
+            active = [one for one in active if self._advanced(one)]
+            self.running = sum(len(one.rows) for one in active)
 
-    def _next_rows(self) -> list[_Row]:
-        """The rows of the next batch: those that go with the first that waits; empty when closed."""
+    def _next_rows(self, busy: set[Any], wait: bool) -> list[_Row]:
+        """The rows of the next batch: those that go with the first whose group is not busy; none if there is none.
+
+        With `wait`, none only when the batcher was closed.
+        """
         with self._changed:
             while True:
                 self._waiting = [row for row in self._waiting if row.is_wanted() or self._count_cancelled()]
-                if self._closed:
+                free = [row for row in self._waiting if row.job.group not in busy]
+                if len(busy) < self._settings.max_batches and free:
+                    first = free[0].job
+                    rows = [row for row in free if row.job.group == first.group][: self._settings.max_batch]
+                    left = first.arrived + self._settings.batch_delay - time.monotonic()
+                    if len(rows) == self._settings.max_batch or left <= 0:
+                        self._take(rows)
+                        return rows
+                    if wait:
+                        self._changed.wait(left)
+                        continue
+                if self._closed or not wait:
                     return []
-                if not self._waiting:
-                    self._changed.wait()
-                    continue
-                first = self._waiting[0].job
-                rows = [row for row in self._waiting if row.job.group == first.group][: self._settings.max_batch]
-                left = first.arrived + self._settings.batch_delay - time.monotonic()
-                if len(rows) < self._settings.max_batch and left > 0:
-                    self._changed.wait(left)
-                    continue
-                taken = set(map(id, rows))
-                self._waiting = [row for row in self._waiting if id(row) not in taken]
-                return rows
+                self._changed.wait()
+
+    def _take(self, rows: Sequence[_Row]) -> None:
+        taken = set(map(id, rows))
+        self._waiting = [row for row in self._waiting if id(row) not in taken]
 
     def _count_cancelled(self) -> bool:
         self.cancelled += 1
         return False
 
-    def _write(self, rows: list[_Row]) -> None:
-        """Write a batch, in pieces that fit into memory; where a piece fails, each text by itself."""
-        if not rows:
-            return
+    def _begun(self, rows: list[_Row]) -> list[_Active]:
+        """The rows as a batch; what does not fit into memory waits on."""
         try:
-            fits = self._generator(rows).affordable()
-            if len(rows) <= fits:
-                self._denoise(rows)
-                return
+            generator = self._generator(rows)
+            fits = generator.affordable()
+            if len(rows) > fits:
+                with self._changed:
+                    self._waiting[:0] = rows[fits:]
+                rows = rows[:fits]
+                generator = self._generator(rows)
+            self.running += len(rows)
+            self.batches.append(len(rows))
+            return [_Active(rows[0].job.group, rows, generator.stepwise([row.seed for row in rows]))]
         except Exception as error:
-            if len(rows) == 1:
-                rows[0].job.deliver(_api_error(error))
-                return
-            fits = 1  # one of them is at fault, or they are too many
-        for first in range(0, len(rows), fits):
-            self._write([row for row in rows[first : first + fits] if row.is_wanted()])
+            self._write_apart(rows, error)
+            return []
+
+    def _advanced(self, active: _Active) -> bool:
+        """Take a step of a batch; False when it is over."""
+        rows = active.rows
+        try:
+            active.rows = rows = self._drop_unwanted(active.batch, rows)
+            if not rows:
+                return False
+            if active.batch.step():
+                self._tell_drafts(active.batch, rows)
+                return True
+            self._tell_texts(active.batch, rows)
+        except Exception as error:
+            self._write_apart(rows, error)
+            return False
+        spent = (time.monotonic() - active.began) / len(rows)
+        self._seconds_per_text += 0.2 * (spent - self._seconds_per_text)
+        return False
+
+    def _write_apart(self, rows: Sequence[_Row], error: Exception) -> None:
+        """After an error in a batch: each text by itself, since only one of them may be at fault."""
+        if len(rows) == 1:
+            rows[0].job.deliver(_api_error(error))
+            return
+        for row in rows:
+            for alone in self._begun([row]) if row.is_wanted() else []:
+                while self._advanced(alone):
+                    pass
 
     def _generator(self, rows: Sequence[_Row]) -> Generator:
         job, automata = rows[0].job, [row.job.compiled.automaton for row in rows]
         return Generator.from_automata(self._model, automata, job.settings, length=job.length)
-
-    def _denoise(self, rows: list[_Row]) -> None:
-        batch = self._generator(rows).stepwise([row.job.seeds[row.index] for row in rows])
-        while True:
-            rows = self._drop_unwanted(batch, rows)
-            if not rows:
-                return
-            if not batch.step():
-                break
-            self._tell_drafts(batch, rows)
-        self._tell_texts(batch, rows)
 
     def _drop_unwanted(self, batch: StepwiseBatch, rows: list[_Row]) -> list[_Row]:
         wanted = [i for i, row in enumerate(rows) if row.is_wanted()]

@@ -18,6 +18,9 @@ Answered = Callable[[str, int, float], None]  # path, status, seconds
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 GUARDED = ("/v1/", "/diffinity/", "/metrics")  # with keys, what needs one
+LONGEST_PATH = 8192  # bytes
+MOST_HEADERS = 100
+LARGEST_HEAD = 32_768  # bytes of all headers
 SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -58,6 +61,15 @@ class Gate:
         await self._app(scope, _replayed(body, receive), out)
 
     def _check_head(self, scope: MutableMapping[str, Any]) -> None:
+        pairs = scope["headers"]
+        if len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"") > LONGEST_PATH:
+            raise ApiError(f"the path has more than {LONGEST_PATH:,} bytes", status=414, code="path_too_long")
+        if len(pairs) > MOST_HEADERS or sum(len(name) + len(value) for name, value in pairs) > LARGEST_HEAD:
+            raise ApiError(
+                f"there may be {MOST_HEADERS} headers of {LARGEST_HEAD:,} bytes together",
+                status=431,
+                code="headers",
+            )
         headers = _headers(scope)
         if len(headers.get(b"host", [])) > 1 or len(headers.get(b"authorization", [])) > 1:
             raise ApiError("a header came twice", code="duplicate_header")

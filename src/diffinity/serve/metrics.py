@@ -28,7 +28,7 @@ class Metrics:
         self._tokens = Counter("diffinity_tokens", "Tokens of finished texts.", registry=registry)
         self._cancelled = Gauge("diffinity_cancelled_texts", "Texts that no one waited for.", registry=registry)
         self._waiting = Gauge("diffinity_waiting_texts", "Texts that wait for a batch.", registry=registry)
-        self._running = Gauge("diffinity_running_texts", "Texts in the present batch.", registry=registry)
+        self._running = Gauge("diffinity_running_texts", "Texts in batches.", registry=registry)
         self._batch = Histogram("diffinity_batch_texts", "Texts of a batch.", buckets=SIZES, registry=registry)
         self._compile = Histogram(
             "diffinity_compile_seconds", "Compilation of a constraint.", buckets=SECONDS, registry=registry

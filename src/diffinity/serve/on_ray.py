@@ -7,14 +7,14 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from diffinity.errors import InvalidArgument
 from diffinity.serve.gate import Gate
-from diffinity.serve.settings import ServeSettings
+from diffinity.serve.settings import NAME, ServeSettings, read_keys
 
 APPLICATION = "diffinity"
 HEALTH_SECONDS = 2.0  # between two looks at a replica; one that was killed is replaced after that
@@ -28,7 +28,7 @@ def builder(model: str | None, settings: ServeSettings, device: str) -> Callable
         from diffinity.models.loading import load
         from diffinity.serve.app import create_app
 
-        return create_app(load(model, device=device), settings)
+        return create_app(load(model, device=device), settings, warm_first=True)
 
     return build
 
@@ -51,6 +51,21 @@ def deployment(model: str | None, settings: ServeSettings, *, device: str = "cpu
         graceful_shutdown_timeout_s=settings.deadline,
     )
     return made.bind()
+
+
+def application(args: Mapping[str, str]) -> Any:
+    """The application of a Serve config file: `args` are model, device, replicas and fields of `ServeSettings`."""
+    named = dict(args)
+    model, device = named.pop("model", None), named.pop("device", "cpu")
+    replicas = int(named.pop("replicas", 1))
+    kinds = {one.name: type(getattr(ServeSettings(), one.name)) for one in fields(ServeSettings)}
+    unknown = sorted(set(named) - set(kinds))
+    if unknown:
+        raise InvalidArgument(f"there is no setting {unknown[0]!r}: there are {', '.join(kinds)}")
+    chosen: dict[str, Any] = {name: kinds[name](value) for name, value in named.items()}
+    chosen["key_digests"] = read_keys(None)
+    chosen.setdefault("model_name", Path(model).name if model else NAME)
+    return deployment(model, ServeSettings(**chosen), device=device, replicas=replicas)
 
 
 def run_on_ray(

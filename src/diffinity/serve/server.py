@@ -9,11 +9,10 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from diffinity.serve.gate import Gate
+from diffinity.serve.gate import LARGEST_HEAD, Gate
 
 MOST_CONNECTIONS = 1000
 BACKLOG = 1024
-LARGEST_HEAD = 32_768  # bytes of request line and headers
 
 
 class HeadTimeout(H11Protocol):

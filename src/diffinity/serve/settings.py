@@ -12,6 +12,7 @@ from pathlib import Path
 from diffinity.errors import InvalidArgument
 
 KEYS_VARIABLE = "DIFFINITY_API_KEYS"
+NAME = "diffinity-embedded"  # of the embedded model, for clients
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -23,7 +24,7 @@ class ServeSettings:
     16
     """
 
-    model_name: str = "diffinity"
+    model_name: str = NAME
     """What clients call the model."""
 
     ignore_prompt: bool = False
@@ -31,6 +32,9 @@ class ServeSettings:
 
     max_batch: int = 16
     """Texts that are denoised together."""
+
+    max_batches: int = 4
+    """Batches of different settings that take turns, one step each."""
 
     batch_delay: float = 0.01
     """Seconds that a request waits for others to join its batch."""
@@ -87,7 +91,16 @@ class ServeSettings:
     """Names in the Host header that are answered; all if empty."""
 
     def __post_init__(self) -> None:
-        for name in ("max_batch", "max_waiting", "max_n", "max_tokens", "max_steps", "max_particles", "max_body"):
+        for name in (
+            "max_batch",
+            "max_batches",
+            "max_waiting",
+            "max_n",
+            "max_tokens",
+            "max_steps",
+            "max_particles",
+            "max_body",
+        ):
             if getattr(self, name) < 1:
                 raise InvalidArgument(f"{name} must be at least 1, but is {getattr(self, name)}")
         for name in ("deadline", "read_seconds", "write_seconds", "compile_seconds"):
