@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import threading
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,12 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 import diffinity as dy
+from diffinity.batch import run_batch
 from diffinity.bench.draws import word_tokenizer
 from diffinity.models.markov import MarkovLM
 from diffinity.models.protocol import Noise, TokenDiffusion
+from diffinity.models.tokenization import train_bpe
+from diffinity.models.transformer import MaskedLM, Transformer, TransformerConfig
 from diffinity.processes.uniform import bridge, log_bridge
 from diffinity.sampling import sample_particles
 from tests.baselines.small_models import END, TOKENS, few_tokens
@@ -374,3 +379,18 @@ def test_the_embedded_masked_model_is_loaded_and_obeys() -> None:
         pytest.skip("this version has no embedded masked model")
     (text,) = dy.generate(dy.load(folder), dy.Regex("The [a-z ]+ sat."), length=12, num_inference_steps=6)
     assert re.fullmatch("The [a-z ]+ sat.", text.text)
+
+
+def test_a_batch_file_of_a_masked_model_goes_on_where_it_ended(tmp_path: Path) -> None:
+    network = Transformer(TransformerConfig(257, dim=8, n_blocks=1, n_heads=1, causal=False))
+    folder = tmp_path / "model"
+    MaskedLM(network, train_bpe(["a"], 257), eos_token_id=0).save_pretrained(folder)
+    requests = [{"regex": "[ab]{2}", "length": 4, "steps": 2, "seed": i, "order": "random"} for i in range(4)]
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps(request) + "\n" for request in requests))
+    assert run_batch(source, out, str(folder)).errors == 0
+    whole = out.read_bytes()
+    assert all(re.fullmatch("[ab]{2}", json.loads(line)["texts"][0]) for line in whole.splitlines())
+    out.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
+    assert run_batch(source, out, str(folder)).resumed == 2
+    assert out.read_bytes() == whole
