@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from re import _casefix, _compiler, _parser  # type: ignore[attr-defined]
-from re import _constants as sre  # type: ignore[attr-defined]
+from re import _constants as sre  # type: ignore[attr-defined, unused-ignore]
 from typing import Any, Final
 
 from diffinity.constraints.codepoints import LAST, CodeSet, code_set, complement
