@@ -253,3 +253,40 @@ def test_constraints_are_values_and_combine() -> None:
     assert number == JsonSchema({"type": "integer", "minimum": 0})
     assert (number & ~JsonSchema({"const": 7})).accepts("8")
     assert not (number & ~JsonSchema({"const": 7})).accepts("7")
+
+
+def names(count: int, **more: Any) -> dict[str, Any]:
+    """An object of that many integers."""
+    return {"type": "object", "properties": {f"n{i}": {"type": "integer"} for i in range(count)}, **more}
+
+
+def reversed_text(count: int) -> str:
+    return "{" + ", ".join(f'"n{i}": {i}' for i in reversed(range(count))) + "}"
+
+
+def test_properties_come_in_any_order_where_all_of_them_can_be_remembered() -> None:
+    small = JsonSchema(names(3, required=["n1"], additionalProperties=False), order="any")
+    assert small.accepts(reversed_text(3))
+    assert not small.accepts('{"n2": 1, "n0": 2}')
+    assert not small.accepts('{"n1": 1, "n1": 2}')
+    assert small.ordered_places == ()
+
+
+def test_of_many_properties_only_the_required_ones_are_remembered() -> None:
+    many = JsonSchema(names(30, required=["n3", "n7"]), order="any", open=True)
+    assert many.accepts(reversed_text(30))
+    assert not many.accepts('{"n7": 1, "n0": 2}')
+    assert many.accepts('{"n7": 1, "n0": 2, "n3": 0, "more": [{}]}')
+    assert many.ordered_places == ()
+
+
+def test_where_no_order_is_affordable_properties_keep_theirs_and_the_place_is_named() -> None:
+    closed = JsonSchema(names(30, additionalProperties=False), order="any")
+    assert closed.ordered_places == ("#",)
+    assert not closed.accepts('{"n2": 1, "n0": 2}')
+    assert closed.accepts('{"n0": 1, "n2": 2}')
+
+
+def test_a_count_of_properties_is_never_passed_by_repeating_one() -> None:
+    counted = JsonSchema(names(30, minProperties=2), order="any", open=True)
+    assert not counted.accepts('{"n1": 1, "n1": 2}')

@@ -22,14 +22,15 @@ from diffinity.limits import PYTHON_STEPS, charged_cache, compiling
 
 # Unless the caller sets `max_depth`, recursion goes this deep, or as deep as these allow: the first two levels are
 # worth more than the next ones.
-MOST_DEPTH = 5
+MOST_DEPTH = 8
 FIRST_STATES = 100_000
 AFFORDABLE_STATES = 20_000
 # Unless the caller sets `any_depth`, a value of which nothing is asked has as many levels as the first of these
 # with which the whole automaton has no more states than that.
 ANY_DEPTHS = (2, 1)
-ANY_DEPTHS_OPEN = (4, 3, 2)
+ANY_DEPTHS_OPEN = (6, 5, 4, 3, 2)
 ANY_STATES = 8_000
+ANY_STATES_OPEN = 16_000
 
 
 # Places below places that are compiled by recursion; deeper ones are compiled first, from the top again.
@@ -54,26 +55,28 @@ class Compiler:
         self.assembly = Assembly()
         self._known: dict[tuple[tuple[Literal, ...], int], ByteDFA] = {}
         self._levels = 0
+        self.ordered: dict[str, None] = {}  # places whose names keep some order although any was asked for
 
     def document_language(self) -> ByteDFA:
         """The values that the whole document admits."""
         root = (Literal(self.document.root),)
-        depths = self._any_depths()
+        depths = self.any_depths()
         # What is told apart while compiling must stay apart however deep unconstrained values turn out.
         self.assembly.bind_any(any_value(self.options, depths[0]))
         depth = self.options.max_depth
         if depth is None:
             depth = self._affordable_depth(root, depths[-1]) if self.document.has_recursion else 0
         found = self.from_the_top(root, depth)
-        affordable = (each for each in depths if self._size(found, each) <= ANY_STATES)
+        most = ANY_STATES_OPEN if self.options.open else ANY_STATES
+        affordable = (each for each in depths if self.size_with(found, each) <= most)
         self.assembly.bind_any(any_value(self.options, next(affordable, depths[-1])))
         return self.assembly.written_out(found)
 
-    def _size(self, dfa: ByteDFA, any_depth: int) -> int:
+    def size_with(self, dfa: ByteDFA, any_depth: int) -> int:
         """How many states a machine has once written out, with unconstrained values of that depth."""
         return self.assembly.size(dfa, any_value(self.options, any_depth))
 
-    def _any_depths(self) -> tuple[int, ...]:
+    def any_depths(self) -> tuple[int, ...]:
         """How deep a value may be of which nothing is asked: the first of these that stays affordable."""
         if self.options.any_depth is not None:
             return (self.options.any_depth,)
@@ -81,7 +84,16 @@ class Compiler:
 
     def _affordable_depth(self, root: tuple[Literal, ...], any_depth: int) -> int:
         """The greatest depth of recursion that keeps the automaton small, or the least that admits any value."""
+        spent = 0
         for depth in range(MOST_DEPTH + 1):
+            with compiling() as budget:
+                # A level costs a multiple of the one before it: none is begun that would hardly be finished.
+                if (
+                    depth > 1
+                    and 4 * (budget.meter.steps - spent) > budget.limits.compile_steps - budget.meter.steps
+                ):
+                    return depth - 1
+                spent = budget.meter.steps
             needed = depth == 0 or self.from_the_top(root, depth - 1).is_empty
             try:
                 found = self.from_the_top(root, depth)
@@ -91,7 +103,7 @@ class Compiler:
                     raise
                 return depth - 1
             most = FIRST_STATES if depth <= 2 else AFFORDABLE_STATES
-            if not needed and self._size(found, any_depth) > most:
+            if not needed and self.size_with(found, any_depth) > most:
                 return depth - 1
         return MOST_DEPTH
 
@@ -224,6 +236,15 @@ class _Below:
         with compiling() as budget:
             budget.check("nfa_states", states, doing)
             budget.check("dfa_states", states, doing)
+
+    def least_size(self, value: ByteDFA) -> int:
+        if self.any_depth is not None:
+            return value.n_states
+        return self.compiler.size_with(value, self.compiler.any_depths()[-1])
+
+    def note_order(self, kept: str) -> None:
+        if self.options.order == "any" and kept in ("required", "declared"):
+            self.compiler.ordered |= {node.pointer: None for node in self.alternative.holding[:1]}
 
     def spend(self, passes: int, doing: str) -> None:
         with compiling() as budget:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from diffinity.constraints.base import Constraint
@@ -12,7 +12,8 @@ from diffinity.constraints.schema.compiler import Compiler
 from diffinity.constraints.schema.document import MAX_BYTES, MAX_NESTING, Document, check_size
 from diffinity.constraints.schema.options import Options, Order, Whitespace
 from diffinity.constraints.schema.refusals import SchemaTooLarge
-from diffinity.errors import ConstraintError, ConstraintSyntaxError, InvalidArgument
+from diffinity.errors import ConstraintError, ConstraintSyntaxError, ConstraintTooLarge, InvalidArgument
+from diffinity.limits import compiling
 
 
 @dataclass(frozen=True, init=False)
@@ -75,9 +76,38 @@ class JsonSchema(Constraint):
     def _build(self) -> ByteDFA:
         try:
             document = Document(self.schema, lenient=self.options.lenient)
-            return Compiler(document, self.options).document_language()
+            if self.options.order == "any" and (found := self._in_any_order(document)) is not None:
+                return found
+            return Compiler(document, replace(self.options, order="declared")).document_language()
         except RecursionError:
             raise SchemaTooLarge("levels", MAX_NESTING, MAX_NESTING + 1, "this schema") from None
+
+    def _in_any_order(self, document: Document) -> ByteDFA | None:
+        """The automaton with properties in any order, within half of the work left; None if that is not enough."""
+        compiler = Compiler(document, self.options)
+        with compiling() as budget:
+            half = (budget.limits.compile_steps + budget.meter.steps) // 2
+            try:
+                with compiling(replace(budget.limits, compile_steps=half)):
+                    found = compiler.document_language()
+            except ConstraintTooLarge:
+                self.__dict__["_ordered"] = ("#",)
+                return None
+        self.__dict__["_ordered"] = tuple(compiler.ordered)
+        return found
+
+    @property
+    def ordered_places(self) -> tuple[str, ...]:
+        """Where properties keep an order although `order="any"` was asked for: any would have been too large.
+
+        `#` alone may mean the whole schema.
+
+        >>> JsonSchema({"properties": {"a": {}, "b": {}}}, order="any").ordered_places
+        ()
+        """
+        self.dfa()
+        places: tuple[str, ...] = self.__dict__.get("_ordered", ())
+        return places
 
     def __repr__(self) -> str:
         shown = self.text if len(self.text) <= 60 else self.text[:57] + "…"

@@ -4,10 +4,15 @@ The machine is first laid out over whole properties: a state is the next name th
 properties so far (where it matters), which names that others depend on have been seen, and which of the schemas
 that must fail have not failed yet. Only then is each step replaced by the bytes of a name and of its value.
 
+With `order="any"` a state is the set of names that have come; where that makes too many states, only the required
+names are remembered (in any order, or in theirs), and optional ones may come anywhere; or all come in the declared
+order. Names that are not declared come once all required ones have come.
+
 No name comes twice. Declared names cannot, as they come in order. For names that are not declared a finite
 automaton cannot remember them all, so these come in strictly increasing order of a *bucket*, the range that their
 first distinguishing byte lies in. With `open=True` they are free, unless the schema counts properties or must fail
-at one: a repeated name then satisfies all that is asked of it both times, and readers keep the last.
+at one: a repeated name then satisfies all that is asked of it both times, and readers keep the last. The same
+holds for optional names of an open object that come in any order without being remembered.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Literal as OneOf
 
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.nfa import NfaBuilder
@@ -28,6 +34,13 @@ from diffinity.constraints.schema.values import Values
 
 # First bytes at which a new bucket begins, by how large the values are that each bucket copies.
 _CUTS = ((60, b"AMaeilpt"), (200, b"ajr"), (2000, b"n"), (10**9, b""))
+
+
+# States that an object may have so that its names may come in any order: with all of them remembered, with the
+# required ones remembered, and with the required ones in the declared order.
+_REMEMBER_ALL, _REMEMBER_REQUIRED, _REQUIRED_IN_ORDER = 1_500, 40_000, 80_000
+
+OrderKept = OneOf["none", "optional", "required", "declared"]
 
 
 @dataclass(frozen=True)
@@ -84,6 +97,25 @@ class ObjectBuilder:
         self.linked = {name for a, b in (*self.depends, *((a, b) for _, a, b in self.breaks)) for name in (a, b)}
         self.counts = self._count_limit()
         self.cuts = self._bucket_cuts()
+        self.order = self._affordable_order() if values.options.order == "any" else "declared"
+        values.note_order(self.order)
+
+    def _affordable_order(self) -> OrderKept:
+        """Which names come in any order: "none" is fixed, repeats of "optional" names are not ruled out, …"""
+        values = [self._value(self.base[name]) for name in self.names if self.nameable[name]]
+        size = sum(self.values.least_size(value) + 24 for value in values if not value.is_empty)
+        asked = ([x for part in self.holding for x in self._asked_of_class(part, names)] for names in self.classes)
+        others = sum(self.values.least_size(self._value(tuple(literals))) for literals in asked)
+        n, needed = min(len(self.names), 30), min(len(self.required), 30)
+        may_repeat = self.open and not (self.counts or self.depends or self.breaks or self.undecided)
+        most = _REMEMBER_ALL if may_repeat else _REMEMBER_REQUIRED  # there is no other way to have any order
+        if 2 ** max(n - 1, 0) * size + 2 ** (n - needed) * others <= most:
+            return "none"
+        if not may_repeat:
+            return "declared"
+        if not needed or 2**needed * size + others <= _REMEMBER_REQUIRED:
+            return "optional"
+        return "required" if (needed + 1) * size + others <= _REQUIRED_IN_ORDER else "declared"
 
     def build(self) -> ByteDFA:
         """The automaton, empty if there is no such object."""
@@ -279,8 +311,9 @@ class ObjectBuilder:
             if after is None:
                 continue
             after = replace(after, present=after.present | ({name} & self.linked))
-            if self.values.options.order == "any":
-                yield value, replace(after, seen=after.seen | {place})
+            if self.order != "declared":
+                remembered = self.order == "none" or place in self.required_places
+                yield value, replace(after, seen=after.seen | {place}) if remembered else after
             elif (decided := self._decided(replace(after, place=place + 1))) is not None:
                 yield value, decided
 
@@ -316,7 +349,7 @@ class ObjectBuilder:
 
     def _may_end(self, state: _State) -> bool:
         """Whether the object may be closed here, everything not yet there being absent."""
-        if self.values.options.order == "any":
+        if self.order != "declared":
             if not self.required_places <= state.seen:
                 return False
             if not (self.depends or self.breaks or state.undecided):
@@ -325,7 +358,7 @@ class ObjectBuilder:
         verdict: bool | None = None
         after: _State | None = state
         while after is not None and (verdict := self._ends.get(after)) is None and after.place < len(self.names):
-            if self.values.options.order == "declared":  # in any order these states would not come again
+            if self.order == "declared":  # in any order these states would not come again
                 passed.append(after)
             if after.place in after.seen:
                 after = self._decided(replace(after, place=after.place + 1))
@@ -349,7 +382,7 @@ class ObjectBuilder:
         marks = spelling(self.values.options)
         nfa = NfaBuilder()
         entry, end = nfa.state(), nfa.state()
-        any_order = self.values.options.order == "any"
+        any_order = self.order != "declared"
         before: dict[_State, int] = {}  # a name must come now
         behind: dict[_State, int] = {}  # a value has just ended
         joints: dict[tuple[_State, ByteDFA], int] = {}
@@ -401,7 +434,7 @@ class ObjectBuilder:
                 for place in self._next_places(state):
                     for value, after in self._present(state, place):
                         trie = names.insert(trie, spell_string(self.names[place]), joint(after, value))
-                if any_order or state.place == len(self.names):
+                if self.required_places <= state.seen if any_order else state.place == len(self.names):
                     for keys, value, after in self._other(state):
                         others = nfa.state()
                         nfa.embed(keys, others, joint(after, value))
@@ -416,8 +449,12 @@ class ObjectBuilder:
 
     def _next_places(self, state: _State) -> list[int]:
         """The names that may come next: the one whose turn it is, or any that has not come yet."""
-        if self.values.options.order == "any":
-            return [i for i in range(len(self.names)) if i not in state.seen]
+        if self.order != "declared":
+            left = [i for i in range(len(self.names)) if i not in state.seen]
+            if self.order == "required":
+                waiting = self.required_places - state.seen
+                return [i for i in left if i not in waiting or i == min(waiting)]
+            return left
         return [state.place] if state.place < len(self.names) else []
 
     def _more_may_come(self, state: _State) -> bool:

@@ -37,6 +37,14 @@ class Values(Protocol):
         """Raise `ConstraintTooLarge` if so many states are too many."""
         ...
 
+    def least_size(self, value: ByteDFA) -> int:
+        """How many states a value has once written out, with unconstrained values as shallow as they may be."""
+        ...
+
+    def note_order(self, kept: str) -> None:
+        """Remember at which place the names of an object keep some order although any was asked for."""
+        ...
+
     def spend(self, passes: int, doing: str) -> None:
         """Count so many passes through a loop in Python; raise `ConstraintTooLarge` if they are too many."""
         ...
