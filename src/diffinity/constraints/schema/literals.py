@@ -94,7 +94,7 @@ class Expander:
         while stack:
             branch = stack.pop()
             with compiling() as budget:
-                budget.spend(PYTHON_STEPS * (4 + len(branch.todo) // 2), "combining schemas")
+                budget.spend(PYTHON_STEPS * (6 + len(branch.todo)), "combining schemas")
             if branch.todo:
                 stack.extend(reversed(list(self._step(branch, kind, depth))))
             else:

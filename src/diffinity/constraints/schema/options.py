@@ -26,8 +26,8 @@ class Options:
     """`dumps` is `json.dumps`'s `", "` and `": "`; `compact` has none; `flexible` allows some anywhere."""
 
     order: Order = "declared"
-    """Whether an object's properties come as the schema lists them (others after them) or in any order where that is
-    affordable."""
+    """Whether an object's properties come as the schema lists them (others after them), or in any order where that
+    is affordable."""
 
     open: bool = False
     """Whether properties that the schema permits without naming them may appear."""
