@@ -55,7 +55,8 @@ def ask(port: int, pattern: str, seed: int) -> tuple[int, Any]:
     try:
         connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         response = connection.getresponse()
-        return response.status, json.loads(response.read())
+        text = response.read()
+        return response.status, json.loads(text) if text.startswith(b"{") else {}
     finally:
         connection.close()
 

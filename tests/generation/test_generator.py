@@ -233,4 +233,6 @@ def test_a_text_is_the_same_whoever_leaves_its_batch() -> None:
     rest = batch.finish()
     assert [text.tokens for text in rest] == [whole[1].tokens, whole[3].tokens]
     assert [text.log_acceptance for text in rest] == [whole[1].log_acceptance, whole[3].log_acceptance]
-    assert batch.last_logits().shape[:2] == (2, 12)
+    logits = batch.last_logits()
+    assert logits is not None
+    assert logits.shape[:2] == (2, 12)

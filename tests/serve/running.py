@@ -75,8 +75,10 @@ class Client:
         end = time.monotonic() + READY_SECONDS
         while time.monotonic() < end:
             try:
-                if self.get("/health")[0] == 200:
+                status, answer, _ = self.get("/health")
+                if status == 200:
                     return self
+                assert answer["status"] != "failed"
             except OSError:
                 pass
             time.sleep(0.05)

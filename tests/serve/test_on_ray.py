@@ -14,7 +14,8 @@ import psutil
 import pytest
 import ray
 
-from diffinity.serve.on_ray import start_on_ray, stop_on_ray
+from diffinity.errors import InvalidArgument
+from diffinity.serve.on_ray import Loading, application, start_on_ray, stop_on_ray
 from diffinity.serve.settings import ServeSettings
 from tests.serve.running import NAME, Client, free_port, tiny_model
 
@@ -36,7 +37,7 @@ def replicated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     )
     try:
         settings = ServeSettings(model_name=NAME, max_batch=4)
-        start_on_ray(str(folder), settings, host="127.0.0.1", port=port, replicas=2)
+        start_on_ray(Loading(str(folder)), settings, host="127.0.0.1", port=port, replicas=2)
         yield Client(port).wait()
         stop_on_ray()
     finally:
@@ -81,3 +82,10 @@ def test_a_replica_that_is_killed_takes_only_its_own_requests_along(replicated: 
     assert set(texts) <= {"yes", "no"}
     assert all(status in (500, 502, 503) for status, _ in failed), failed
     assert len(texts) >= 40 - 8  # what one replica may have held
+
+
+def test_a_config_file_names_model_and_settings() -> None:
+    made = application({"model": "somewhere", "replicas": "3", "max_batch": "8"})
+    assert made._bound_deployment.num_replicas == 3
+    with pytest.raises(InvalidArgument, match="there is no setting 'batch'"):
+        application({"batch": "8"})

@@ -12,6 +12,7 @@ from diffinity.commands.options import DeviceOption, ModelOption, check_device
 from diffinity.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from diffinity.models.protocol import TextModel
     from diffinity.serve.settings import ServeSettings
 
 
@@ -23,6 +24,9 @@ def serve(
     port: Annotated[int, typer.Option(help="The port to listen on.", min=0, max=65535)] = 8000,
     device: DeviceOption = "cpu",
     model_name: Annotated[str | None, typer.Option(help="What clients call the model.")] = None,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run the code that a model of the hub brings along.")
+    ] = False,
     ignore_prompt: Annotated[
         bool, typer.Option("--ignore-prompt", help="Take prompts although the model reads none.")
     ] = False,
@@ -49,6 +53,7 @@ def serve(
 ) -> None:
     """Serve a model as OpenAI's API, with a page at / that shows text being denoised."""
     _check_installed()
+    from diffinity.models.loading import load
     from diffinity.serve.settings import LOOPBACK, NAME, ServeSettings, read_keys
 
     hosts = tuple(allow_host or ())
@@ -67,32 +72,27 @@ def serve(
         allowed_hosts=(*LOOPBACK, *hosts) if hosts or host in LOOPBACK else (),
     )
     if ray:
-        from diffinity.serve.on_ray import run_on_ray
+        from diffinity.serve.on_ray import Loading, run_on_ray
 
-        run_on_ray(model, settings, host=host, port=port, device=device, replicas=replicas, address=address)
+        loading = Loading(model, device, trust_remote_code)
+        run_on_ray(loading, settings, host=host, port=port, replicas=replicas, address=address)
         return
     check_device(device)
-    _serve_here(model, settings, host, port, device, drain, threads)
+    lm = load(model, device=device, trust_remote_code=trust_remote_code)
+    _serve_here(lm, settings, host, port, drain, threads)
 
 
 def _serve_here(
-    model: str | None,
-    settings: ServeSettings,
-    host: str,
-    port: int,
-    device: str,
-    drain: float,
-    threads: int | None,
+    model: TextModel, settings: ServeSettings, host: str, port: int, drain: float, threads: int | None
 ) -> None:
     import torch
 
-    from diffinity.models.loading import load
     from diffinity.serve.app import create_app
     from diffinity.serve.server import make_server
 
     if threads is not None:
         torch.set_num_threads(threads)
-    app = create_app(load(model, device=device), settings)
+    app = create_app(model, settings)
     server = make_server(app, host, port, read_seconds=settings.read_seconds, drain_seconds=drain)
     shown = f"[{host}]" if ":" in host else host
     out.print(f"serving {settings.model_name} on http://{shown}:{port}  (Ctrl-C ends)", soft_wrap=True)

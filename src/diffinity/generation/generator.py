@@ -332,10 +332,9 @@ class StepwiseBatch:
         """The texts as they stand, decoded."""
         return self._generator._results(self._part, self._run)
 
-    def last_logits(self) -> Tensor:
-        """The distributions (B, L, V) that the texts were decoded from, or those of the last step."""
-        ending = self._run.ending()
-        return self._run.state.prediction.logits if ending.logits is None else ending.logits
+    def last_logits(self) -> Tensor | None:
+        """The distributions (B, L, V) that the texts were decoded from; None where tokens were chosen before."""
+        return self._run.ending().logits
 
 
 def generate(

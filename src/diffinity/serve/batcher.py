@@ -290,12 +290,13 @@ class Batcher:
             rows[i].job.deliver(DraftEvent(rows[i].place, step, steps, tokens, confidence, accepted))
 
     def _tell_texts(self, batch: StepwiseBatch, rows: Sequence[_Row]) -> None:
-        particles = rows[0].job.settings.particles or 1
-        texts, logits = batch.finish(), batch.last_logits()[::particles]
+        texts, logits = batch.finish(), batch.last_logits()
         for i, row in enumerate(rows):
-            last = logits[i].argmax(dim=-1).tolist()
-            asked = row.job.logprobs
-            top = None if asked is None else _top(logits[i], texts[i].tokens, asked)
+            last, top = list(texts[i].tokens), None
+            if logits is not None:
+                own = logits[i * (row.job.settings.particles or 1)]
+                last = own.argmax(dim=-1).tolist()
+                top = None if row.job.logprobs is None else _top(own, texts[i].tokens, row.job.logprobs)
             row.job.deliver(TextEvent(row.place, texts[i], last, top))
 
 

@@ -7,8 +7,8 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +21,35 @@ HEALTH_SECONDS = 2.0  # between two looks at a replica; one that was killed is r
 HELD = 2  # batches that a replica holds: one that is denoised and one that waits
 
 
-def builder(model: str | None, settings: ServeSettings, device: str) -> Callable[[], Gate]:
-    """What each replica calls to make its application; it reads the model by itself."""
+@dataclass(frozen=True)
+class Loading:
+    """Which model each replica reads, and where it runs."""
 
-    def build() -> Gate:
+    model: str | None = None
+    device: str = "cpu"
+    trust_remote_code: bool = False
+
+    def build(self, settings: ServeSettings) -> Gate:
+        """The application, in a replica."""
         from diffinity.models.loading import load
         from diffinity.serve.app import create_app
 
-        return create_app(load(model, device=device), settings, warm_first=True)
+        lm = load(self.model, device=self.device, trust_remote_code=self.trust_remote_code)
+        return create_app(lm, settings, warm_first=True)
 
-    return build
 
-
-def deployment(model: str | None, settings: ServeSettings, *, device: str = "cpu", replicas: int = 1) -> Any:
+def deployment(loading: Loading, settings: ServeSettings, *, replicas: int = 1) -> Any:
     """The Ray Serve application, for `serve.run` or a config file."""
     _, serve = _ray()
-    if model is not None and Path(model).is_dir():
-        model = str(Path(model).resolve())  # a replica may stand in another folder
-    gpus = 1 if device.startswith("cuda") else 0
+    if loading.model is not None and Path(loading.model).is_dir():
+        loading = replace(loading, model=str(Path(loading.model).resolve()))  # a replica may stand elsewhere
+    gpus = 1 if loading.device.startswith("cuda") else 0
+
+    def build() -> Gate:
+        return loading.build(settings)
+
     made = serve.deployment(
-        serve.ingress(builder(model, settings, device))(),
+        serve.ingress(build)(),
         name=APPLICATION,
         num_replicas=replicas,
         max_ongoing_requests=HELD * settings.max_batch,
@@ -56,7 +65,8 @@ def deployment(model: str | None, settings: ServeSettings, *, device: str = "cpu
 def application(args: Mapping[str, str]) -> Any:
     """The application of a Serve config file: `args` are model, device, replicas and fields of `ServeSettings`."""
     named = dict(args)
-    model, device = named.pop("model", None), named.pop("device", "cpu")
+    model = named.pop("model", None)
+    loading = Loading(model, named.pop("device", "cpu"), named.pop("trust_remote_code", "") == "true")
     replicas = int(named.pop("replicas", 1))
     kinds = {one.name: type(getattr(ServeSettings(), one.name)) for one in fields(ServeSettings)}
     unknown = sorted(set(named) - set(kinds))
@@ -65,24 +75,21 @@ def application(args: Mapping[str, str]) -> Any:
     chosen: dict[str, Any] = {name: kinds[name](value) for name, value in named.items()}
     chosen["key_digests"] = read_keys(None)
     chosen.setdefault("model_name", Path(model).name if model else NAME)
-    return deployment(model, ServeSettings(**chosen), device=device, replicas=replicas)
+    return deployment(loading, ServeSettings(**chosen), replicas=replicas)
 
 
 def run_on_ray(
-    model: str | None,
+    loading: Loading,
     settings: ServeSettings,
     *,
     host: str,
     port: int,
-    device: str,
     replicas: int,
     address: str | None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then finish what runs and end what was started here."""
     ray, _ = _ray()
-    started = start_on_ray(
-        model, settings, host=host, port=port, device=device, replicas=replicas, address=address
-    )
+    started = start_on_ray(loading, settings, host=host, port=port, replicas=replicas, address=address)
     print(f"serving {settings.model_name} on http://{host}:{port} with {replicas} replicas", flush=True)
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -94,12 +101,11 @@ def run_on_ray(
 
 
 def start_on_ray(
-    model: str | None,
+    loading: Loading,
     settings: ServeSettings,
     *,
     host: str,
     port: int,
-    device: str = "cpu",
     replicas: int = 1,
     address: str | None = None,
 ) -> bool:
@@ -109,7 +115,7 @@ def start_on_ray(
     ours = not ray.is_initialized()
     if ours:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    there = ray.cluster_resources().get("GPU" if device.startswith("cuda") else "CPU", 0)
+    there = ray.cluster_resources().get("GPU" if loading.device.startswith("cuda") else "CPU", 0)
     if address is None and there < replicas:
         raise InvalidArgument(
             f"{replicas} replicas need {replicas} processors and this machine has {there:.0f}: ask for fewer with "
@@ -117,7 +123,7 @@ def start_on_ray(
         )
     serve.start(http_options={"host": host, "port": port})
     # A proxy stands between: it has its own Host header rules, and a request may wait in it.
-    application = deployment(model, replace(settings, allowed_hosts=()), device=device, replicas=replicas)
+    application = deployment(loading, replace(settings, allowed_hosts=()), replicas=replicas)
     serve.run(application, name=APPLICATION, route_prefix="/")
     return ours
 

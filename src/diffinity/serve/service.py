@@ -23,7 +23,7 @@ from diffinity.serve.settings import ServeSettings
 from diffinity.serve.wire import ChatRequest, CompletionRequest, InspectRequest
 
 log = logging.getLogger("diffinity.serve")
-WARM_UP_STEPS = 4
+WARM_UP_STEPS, WARM_UP_TOKENS = 4, 16
 COOLEST, WARMEST = 0.5, 1.5  # shares of a model's own score temperature at temperature 0 and 2
 
 
@@ -60,7 +60,11 @@ class Service:
     async def _warm_up(self) -> None:
         await self.compiler.warm_up()
         request = CompletionRequest.model_validate(
-            {"structured_outputs": {"regex": "[a-z ]{1,9}"}, "diffinity": {"steps": WARM_UP_STEPS}}
+            {
+                "structured_outputs": {"regex": "[a-z ]{1,9}"},
+                "max_tokens": WARM_UP_TOKENS,
+                "diffinity": {"steps": WARM_UP_STEPS},
+            }
         )
         prepared = await self.prepare(request, warm=True)
         for job in prepared.jobs:
@@ -106,7 +110,7 @@ class Service:
                 [(seed, i * (request.n or 1) + k) for k in range(request.n or 1)],
                 began + deadline,
                 drafts=_own(request, "drafts") if request.stream else None,
-                logprobs=_logprobs(request, settings),
+                logprobs=self._logprobs(request, settings),
             )
             for i, prompt in enumerate(prompts)
         ]
@@ -189,7 +193,12 @@ class Service:
             prompted = [replace(settings, **prompt) for prompt in asked]
             for prompt in prompted:
                 check_settings(self.model, prompt)
-                prompt_of(self.model, prompt)  # a chat template may refuse a conversation
+                size = len(prompt_of(self.model, prompt) or ())  # a chat template may refuse a conversation
+                if size > self.settings.max_prompt_tokens:
+                    raise ApiError(
+                        f"a prompt has {size} tokens, and {self.settings.max_prompt_tokens} are allowed",
+                        param=param,
+                    )
         except DiffinityError as error:
             raise of_diffinity(error, param) from None
         return prompted
@@ -219,6 +228,24 @@ class Service:
             raise of_diffinity(error, param) from None
         return length
 
+    def _logprobs(self, request: CompletionRequest | ChatRequest, settings: GenerationSettings) -> int | None:
+        if isinstance(request, ChatRequest):
+            if request.top_logprobs is not None and not request.logprobs:
+                raise ApiError("top_logprobs needs logprobs: true", param="top_logprobs")
+            asked = (request.top_logprobs or 0) if request.logprobs else None
+        else:
+            asked = request.logprobs
+        if asked is not None and settings.particles is not None:
+            raise ApiError(
+                "logprobs do not go with particles, which are chosen by their weights", param="logprobs"
+            )
+        if asked is not None and check_model(self.model) == "token":
+            raise ApiError(
+                "logprobs are of the last distributions, and a model that denoises tokens chooses them on the way",
+                param="logprobs",
+            )
+        return asked
+
 
 def _own(request: CompletionRequest | ChatRequest, name: str) -> Any:
     return None if request.diffinity is None else getattr(request.diffinity, name)
@@ -243,15 +270,3 @@ def _spoken_options(request: CompletionRequest | ChatRequest) -> dict[str, Any]:
             raise ApiError(f"diffinity has {option} twice, as {name} too", param=f"diffinity.{name}")
         options[option] = value
     return options
-
-
-def _logprobs(request: CompletionRequest | ChatRequest, settings: GenerationSettings) -> int | None:
-    if isinstance(request, ChatRequest):
-        if request.top_logprobs is not None and not request.logprobs:
-            raise ApiError("top_logprobs needs logprobs: true", param="top_logprobs")
-        asked = (request.top_logprobs or 0) if request.logprobs else None
-    else:
-        asked = request.logprobs
-    if asked is not None and settings.particles is not None:
-        raise ApiError("logprobs do not go with particles, which are chosen by their weights", param="logprobs")
-    return asked

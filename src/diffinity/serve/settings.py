@@ -51,6 +51,9 @@ class ServeSettings:
     max_tokens: int = 1024
     """Tokens of one text."""
 
+    max_prompt_tokens: int = 4096
+    """Tokens of one prompt."""
+
     max_steps: int = 1024
     """Denoising steps."""
 
