@@ -16,7 +16,7 @@ from diffinity.generation.making import check_settings, make_process
 from diffinity.generation.particles import Population
 from diffinity.generation.settings import GenerationSettings
 from diffinity.guidance import Guidance, Unguided
-from diffinity.models.protocol import EmbeddingDiffusion, Method, TextModel, text_of
+from diffinity.models.protocol import EmbeddingDiffusion, Method, TextModel, check_model, text_of
 from diffinity.processes.base import Cancellation, Draws, Ending, FinishReason, Seeds, sample_generator
 from diffinity.processes.gaussian import GaussianProcess, Grid, SamplerState
 
@@ -81,6 +81,11 @@ def sample(
     >>> dy.sample(dy.fit_markov(["a b.", "b a."]), n=2, length=4, num_inference_steps=8).tokens.shape
     torch.Size([2, 4])
     """
+    if check_model(model) != "embedding":
+        raise InvalidArgument(
+            f"dy.sample draws from models of embeddings; a {type(model).__name__} is one of tokens: "
+            'dy.generate(model, guidance="none", decode="argmax") draws from it freely'
+        )
     length = model.sampling_defaults.length if length is None else length
     if n < 1 or length < 1:
         raise InvalidArgument(f"n and length must be at least 1, but are {n} and {length}")

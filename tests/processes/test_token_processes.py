@@ -394,3 +394,8 @@ def test_a_batch_file_of_a_masked_model_goes_on_where_it_ended(tmp_path: Path) -
     out.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
     assert run_batch(source, out, str(folder)).resumed == 2
     assert out.read_bytes() == whole
+
+
+def test_sample_is_for_embeddings_and_says_what_to_use() -> None:
+    with pytest.raises(dy.InvalidArgument, match="a Hashed is one of tokens: dy"):
+        dy.sample(Hashed("mask"))  # type: ignore[arg-type]

@@ -109,6 +109,9 @@ def generate(
         float | None, typer.Option(help="Stop after so many seconds; what is there still matches.")
     ] = None,
     device: DeviceOption = "cpu",
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run the code that a transformers model brings.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write a page that replays the denoising.")] = None,
 ) -> None:
@@ -122,7 +125,7 @@ def generate(
         check_writable(trace)
     asked = Asked(regex, json_schema, choice, type_name, contains, not_regex)
     constraint = asked.constraint()
-    lm = load(model, device=device)
+    lm = load(model, device=device, trust_remote_code=trust_remote_code)
     check_room(lm, n, settings.length if isinstance(settings.length, int) else lm.sampling_defaults.length)
     write = Generator(lm, constraint, settings)
     total, particles = write.num_inference_steps, settings.particles or 1
