@@ -6,7 +6,7 @@ Every text that it gives by exact decoding satisfies its constraint, whatever en
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -22,6 +22,7 @@ from diffinity.generation.making import check_settings, make_process, prompt_of
 from diffinity.generation.particles import Population
 from diffinity.generation.results import Draft, Generated
 from diffinity.generation.settings import GenerationSettings
+from diffinity.generation.stepwise import Part, StepwiseBatch
 from diffinity.limits import current_limits
 from diffinity.memory import BYTES_PER_LOGIT, check_room
 from diffinity.models.protocol import TextModel, check_model, text_of, vocab_size_of, vocabulary_of, without_start
@@ -116,7 +117,8 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         >>> [one.seed for one in batch.finish()]
         [(0, 1)]
         """
-        return StepwiseBatch(self, self._part(range(len(seeds)), seeds))
+        part = self._part(range(len(seeds)), seeds)
+        return StepwiseBatch(part, lambda rows: self._run(rows, None, None), self._results)
 
     def __repr__(self) -> str:
         what = f"{len(self.constraints)} constraints" if self._several else repr(self.constraints[0])
@@ -170,7 +172,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         return self._streamed(parts, every, cancel, deadline)
 
     def _streamed(
-        self, parts: list[_Part], every: int, cancel: Cancellation | None, deadline: float | None
+        self, parts: list[Part], every: int, cancel: Cancellation | None, deadline: float | None
     ) -> Iterator[Draft | Generated]:
         for part in parts:
             run = self._run(part, cancel, deadline)
@@ -186,7 +188,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
             return max(comfortable_length(one) for one in automata)
         return self.model.sampling_defaults.length if length is None else length
 
-    def _parts(self, n: int, seed: int, seeds: Seeds | None) -> Iterator[_Part]:
+    def _parts(self, n: int, seed: int, seeds: Seeds | None) -> Iterator[Part]:
         """The texts in batches that are denoised one after another."""
         if self._several and n not in (1, len(self.constraints)):
             raise InvalidArgument(
@@ -204,10 +206,10 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         for first in range(0, len(wanted), size):
             yield self._part(range(first, min(first + size, len(wanted))), seeds)
 
-    def _part(self, texts: Sequence[int], seeds: Seeds) -> _Part:
+    def _part(self, texts: Sequence[int], seeds: Seeds) -> Part:
         """Some of the texts as one batch."""
         wanted = list(texts) if self._several else [0] * len(texts)
-        return _Part(
+        return Part(
             tuple(self.constraints[i] for i in wanted),
             tuple(self.automata[i] for i in wanted),
             tuple(seeds[i] for i in texts),
@@ -220,7 +222,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         rows = self.settings.particles or 1
         return max(1, min(LARGEST_BATCH, current_limits().memory_bytes // (rows * (logits + programme))))
 
-    def _run(self, part: _Part, cancel: Cancellation | None, deadline: float | None) -> Run[Any, Any]:
+    def _run(self, part: Part, cancel: Cancellation | None, deadline: float | None) -> Run[Any, Any]:
         rows = self.settings.particles or 1
         automata = [one for one in part.automata for _ in range(rows)]
         weighted = self.settings.particles is not None
@@ -232,7 +234,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         state = process.begin(draws, self.length)
         return Run(process, state, draws, population=population, cancel=cancel, deadline=deadline)
 
-    def _results(self, part: _Part, run: Run[Any, Any]) -> list[Generated]:
+    def _results(self, part: Part, run: Run[Any, Any]) -> list[Generated]:
         ending, history, seeds, how = run.ending(), run.log_acceptance(), part.seeds, self.settings.decode
         if run.population is not None:
             population = run.population
@@ -243,7 +245,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         return self._texts(part, decoded.tokens, decoded.log_prob, history, run)
 
     def _texts(
-        self, part: _Part, tokens: Tensor, log_prob: Tensor, history: Tensor, run: Run[Any, Any]
+        self, part: Part, tokens: Tensor, log_prob: Tensor, history: Tensor, run: Run[Any, Any]
     ) -> list[Generated]:
         results = []
         for i, ids in enumerate(tokens.tolist()):
@@ -264,7 +266,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
             )
         return results
 
-    def _draft(self, part: _Part, state: Any, total: int) -> Draft:
+    def _draft(self, part: Part, state: Any, total: int) -> Draft:
         rows = self.settings.particles or 1
         accepted = state.prediction.log_acceptance
         return Draft(
@@ -280,61 +282,6 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
             return text_of(self.model, ids)
         text: str = self.model.tokenizer.decode(without_start(self.model, ids), skip_special_tokens=False)
         return text
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Texts that are denoised together: what each was asked to be, and its seed."""
-
-    constraints: tuple[object, ...]
-    automata: tuple[TokenAutomaton, ...]
-    seeds: tuple[tuple[int, int], ...]
-
-
-class StepwiseBatch:
-    """Texts that are denoised together, a step at a time; those that no one waits for any more can leave."""
-
-    def __init__(self, generator: Generator, part: _Part) -> None:
-        self._generator, self._part = generator, part
-        self._run = generator._run(part, None, None)
-        self._steps = iter(self._run)
-
-    def __len__(self) -> int:
-        return len(self._part.seeds)
-
-    @property
-    def state(self) -> Any:
-        """What a callback would be given: the state after the last step."""
-        return self._run.state
-
-    @property
-    def steps(self) -> int:
-        """How many steps there are."""
-        return self._run.process.num_inference_steps
-
-    def step(self) -> bool:
-        """Take one more step; False if there is none left."""
-        return next(self._steps, None) is not None
-
-    def keep(self, texts: Sequence[int]) -> None:
-        """Go on with these of the present texts only. Particles stay, since they are weighed together."""
-        if len(texts) == len(self) or self._run.population is not None:
-            return
-        part = self._part
-        self._part = _Part(
-            tuple(part.constraints[i] for i in texts),
-            tuple(part.automata[i] for i in texts),
-            tuple(part.seeds[i] for i in texts),
-        )
-        self._run.keep(texts, self._generator._run(self._part, None, None).process)
-
-    def finish(self) -> list[Generated]:
-        """The texts as they stand, decoded."""
-        return self._generator._results(self._part, self._run)
-
-    def last_logits(self) -> Tensor | None:
-        """The distributions (B, L, V) that the texts were decoded from; None where tokens were chosen before."""
-        return self._run.ending().logits
 
 
 def generate(

@@ -19,7 +19,7 @@ import torch
 
 from diffinity.errors import DiffinityError
 from diffinity.generation import Generated, GenerationSettings, Generator
-from diffinity.generation.generator import StepwiseBatch
+from diffinity.generation.stepwise import StepwiseBatch
 from diffinity.memory import is_out_of_memory
 from diffinity.models.protocol import TextModel
 from diffinity.serve.compiler import Compiled
