@@ -290,3 +290,8 @@ def test_where_no_order_is_affordable_properties_keep_theirs_and_the_place_is_na
 def test_a_count_of_properties_is_never_passed_by_repeating_one() -> None:
     counted = JsonSchema(names(30, minProperties=2), order="any", open=True)
     assert not counted.accepts('{"n1": 1, "n1": 2}')
+
+
+def test_a_declared_name_that_only_some_engines_find_to_match_a_pattern_satisfies_it() -> None:
+    schema = {"required": ["é"], "patternProperties": {r"^\w$": {"type": "number"}}}
+    assert accepted(schema, '{"é": 1}', '{"é": null}', open=True) == [True, False]

@@ -142,8 +142,12 @@ class ObjectBuilder:
         known = name in part.properties
         nodes = [part.properties[name]] if known else []
         for pattern, node in part.patterns:
-            if searched(pattern).accepts(utf8(name)):
-                known = True
+            surely = searched(pattern).accepts(utf8(name))
+            known = known or surely
+            # A name that only some engines find to match: what must hold is asked, what must fail is not.
+            if surely or (
+                any(part is x for x in self.holding) and searched(pattern, wide=True).accepts(utf8(name))
+            ):
                 nodes.append(node)
         if not known:
             nodes.append(part.additional)
