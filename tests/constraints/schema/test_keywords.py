@@ -295,3 +295,13 @@ def test_a_count_of_properties_is_never_passed_by_repeating_one() -> None:
 def test_a_declared_name_that_only_some_engines_find_to_match_a_pattern_satisfies_it() -> None:
     schema = {"required": ["é"], "patternProperties": {r"^\w$": {"type": "number"}}}
     assert accepted(schema, '{"é": 1}', '{"é": null}', open=True) == [True, False]
+
+
+def test_a_name_whose_absence_makes_one_schema_fail_does_not_make_another_fail_by_its_value() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"": {"type": "array"}},
+        "dependentSchemas": {"b": {"type": "null"}},
+        "not": {"const": {}},
+    }
+    assert not any(accepted(schema, '{"b": 4096.76}', '{"b": null}', "{}"))

@@ -79,6 +79,7 @@ class ObjectBuilder:
         self.welcome = {name: self._is_welcome(name) for name in self.names}
         self.base = {name: self._base(name) for name in self.names}
         self.nameable = {name: self._may_be_named(name) for name in self.names}
+        self.must_be_absent: set[str] = set()
         self.undecided = [j for j, part in enumerate(failing) if not self._fails_anyway(j, part)]
         values.limit_states(
             2 ** min(len(self.undecided), 40) * (len(self.names) + 1), "telling alternatives apart"
@@ -204,6 +205,7 @@ class ObjectBuilder:
     def _fails_anyway(self, j: int, part: ObjectPart) -> bool:
         for name in part.required:
             if name not in self.required and not (self.welcome[name] and self._possible(name)):
+                self.must_be_absent.add(name)  # even where another schema that must fail could fail by it
                 return True
         return any(self._fails_if_present(j, name) for name in self.required)
 
@@ -299,7 +301,7 @@ class ObjectBuilder:
     def _present(self, state: _State, place: int) -> Iterator[tuple[ByteDFA, _State]]:
         """The values that may stand under the name at `place`, each with the state after it."""
         name = self.names[place]
-        if not self.nameable[name]:
+        if not self.nameable[name] or name in self.must_be_absent:
             return
         base = self.base[name]
         free = frozenset(j for j in state.undecided if self._fails_if_present(j, name))
