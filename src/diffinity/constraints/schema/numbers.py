@@ -210,6 +210,8 @@ def _magnitudes(
     digits left, last digit was a zero, all digits were zeros): deterministic from the start.
     """
     longest = max(most_whole, len(low.whole) + (high is None), len(high.whole) if high else 0)
+    if most_whole < WHOLE_DIGITS:
+        longest = most_whole  # whatever the bounds: beyond it arithmetic is not exact
     nfa = NfaBuilder()
     states: dict[tuple[Any, ...], int] = {}
     todo: list[tuple[Any, ...]] = []
