@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from diffinity.acceptance import acceptance, decode, log_acceptance
-    from diffinity.alignment import TokenAutomaton, Vocabulary, align
+    from diffinity.alignment import Bigrams, TokenAutomaton, Vocabulary, align, fit_bigrams
     from diffinity.constraints import (
         ByteDFA,
         Choice,
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Bigrams",
     "ByteDFA",
     "CheckpointError",
     "Choice",
@@ -101,6 +102,7 @@ __all__ = [
     "align",
     "constraint",
     "decode",
+    "fit_bigrams",
     "fit_markov",
     "generate",
     "import_langflow",
@@ -123,9 +125,11 @@ _NAMES_OF = {
         "log_acceptance",
     ),
     "alignment": (
+        "Bigrams",
         "TokenAutomaton",
         "Vocabulary",
         "align",
+        "fit_bigrams",
     ),
     "constraints": (
         "ByteDFA",

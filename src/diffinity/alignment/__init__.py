@@ -2,6 +2,17 @@
 
 from diffinity.alignment.align import align, clear_cache
 from diffinity.alignment.automaton import FRAMINGS, Framing, GroupedEdges, TokenAutomaton
+from diffinity.alignment.bigrams import Bigrams, fit_bigrams
 from diffinity.alignment.vocabulary import Vocabulary
 
-__all__ = ["FRAMINGS", "Framing", "GroupedEdges", "TokenAutomaton", "Vocabulary", "align", "clear_cache"]
+__all__ = [
+    "FRAMINGS",
+    "Bigrams",
+    "Framing",
+    "GroupedEdges",
+    "TokenAutomaton",
+    "Vocabulary",
+    "align",
+    "clear_cache",
+    "fit_bigrams",
+]

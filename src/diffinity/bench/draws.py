@@ -14,7 +14,14 @@ from torch import Tensor
 from diffinity.acceptance import decode
 from diffinity.alignment import TokenAutomaton
 from diffinity.errors import InvalidArgument
-from diffinity.guidance import GradientGuidance, Guidance, MixedGuidance, PathGuidance, PosteriorGuidance
+from diffinity.guidance import (
+    ChainGuidance,
+    GradientGuidance,
+    Guidance,
+    MixedGuidance,
+    PathGuidance,
+    PosteriorGuidance,
+)
 from diffinity.models.markov import MarkovLM
 from diffinity.models.protocol import DiffusionLM
 from diffinity.models.tokenization import END_OF_TEXT
@@ -114,6 +121,7 @@ def guidance(method: str, automata: Sequence[TokenAutomaton], scale: float) -> G
     gradient, path = GradientGuidance(automata, scale, backend="torch"), PathGuidance(automata, scale)
     made: dict[str, Guidance] = {
         "posterior": PosteriorGuidance(automata, scale, backend="torch"),
+        "chain": ChainGuidance(automata, scale, backend="torch"),
         "gradient": gradient,
         "path": path,
         "mixed": MixedGuidance(gradient, path),

@@ -152,9 +152,13 @@ class Study:
     length: int = 8
     seed: int = 0
     pool: int = 24_000  # unguided samples, for rejection
-    methods: tuple[str, ...] = ("posterior", "gradient", "path", "mixed")
+    methods: tuple[str, ...] = ("posterior", "gradient", "path", "mixed", "chain")
     scales: tuple[float, ...] = (0.5, 1.0, 1.5, 2.5)
-    particles: tuple[tuple[str, tuple[int, ...]], ...] = (("posterior", (1, 4, 16, 64)), ("gradient", (1, 4, 16)))
+    particles: tuple[tuple[str, tuple[int, ...]], ...] = (
+        ("posterior", (1, 4, 16, 64)),
+        ("gradient", (1, 4, 16)),
+        ("chain", (4, 16)),
+    )
     constraints: tuple[str, ...] = tuple(study_constraints())
 
 

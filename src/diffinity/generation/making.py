@@ -9,6 +9,7 @@ from diffinity.alignment import TokenAutomaton
 from diffinity.errors import InvalidArgument
 from diffinity.generation.settings import GenerationSettings
 from diffinity.guidance.base import Guidance, Unguided
+from diffinity.guidance.chain import no_bigrams
 from diffinity.guidance.presets import check_name, named_guidance
 from diffinity.guidance.unmasking import METHODS
 from diffinity.models.protocol import EmbeddingDiffusion, TextModel, TokenDiffusion, check_model, no_prompt
@@ -19,7 +20,7 @@ from diffinity.processes.tokens import Network
 from diffinity.processes.uniform import METHODS as UNIFORM_METHODS
 from diffinity.processes.uniform import UniformProcess
 
-PROPOSALS = ("auto", "posterior", "gradient")
+PROPOSALS = ("auto", "posterior", "gradient", "chain")
 AUTO = "joint"  # of processes on tokens, by measurement: docs/discrete.md
 TOKEN_OPTIONS = ("temperature", "order", "block_length", "cfg_scale")
 MASK_OPTIONS = ("order", "block_length")
@@ -39,18 +40,20 @@ def check_settings(model: TextModel, settings: GenerationSettings) -> None:
         raise InvalidArgument(no_prompt(model))
     if kind == "embedding":
         _refuse_changed(settings, TOKEN_OPTIONS, "a model of tokens", model)
-        _check_embedding(settings)
+        _check_embedding(model, settings)
     else:
         _check_token(cast(TokenDiffusion, model), settings, prompted)
 
 
-def _check_embedding(settings: GenerationSettings) -> None:
+def _check_embedding(model: TextModel, settings: GenerationSettings) -> None:
     if callable(settings.guidance):
         return
     check_name(settings.guidance)
+    if settings.guidance == "chain" and getattr(model, "bigrams", None) is None:
+        raise InvalidArgument(no_bigrams(model))
     if settings.particles is not None and settings.guidance not in PROPOSALS:
         raise InvalidArgument(
-            "particles are proposed by 'posterior' (the default) or 'gradient' guidance, not by "
+            "particles are proposed by 'chain', 'posterior' (the default) or 'gradient' guidance, not by "
             f"{settings.guidance!r}"
         )
 

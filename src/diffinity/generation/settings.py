@@ -71,8 +71,8 @@ class GenerationSettings:
     )
     guidance: str | MakeGuidance = _option(
         "auto",
-        "auto or none; embeddings: fast, best, mixed, gradient, posterior, path, paper; tokens: joint, dingo, "
-        "marginals.",
+        "auto or none; embeddings: fast, best, mixed, gradient, posterior, path, chain, paper; tokens: joint, "
+        "dingo, marginals.",
         "the name of a guidance",
         json=str,
     )

@@ -1,6 +1,7 @@
 """Ways to steer a denoising step, interchangeable, one module each."""
 
 from diffinity.guidance.base import DenoisingStep, Guidance, Prediction, Unguided
+from diffinity.guidance.chain import ChainGuidance
 from diffinity.guidance.classifier import ClassifierGuidance
 from diffinity.guidance.gradient import GradientGuidance
 from diffinity.guidance.language import LanguageGuidance
@@ -10,6 +11,7 @@ from diffinity.guidance.posterior import PosteriorGuidance
 from diffinity.guidance.tokens import TokenGuidance, TokenTarget, infill, prefix
 
 __all__ = [
+    "ChainGuidance",
     "ClassifierGuidance",
     "DenoisingStep",
     "GradientGuidance",

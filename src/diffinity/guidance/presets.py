@@ -8,12 +8,13 @@ from typing import Literal
 from diffinity.alignment import TokenAutomaton
 from diffinity.errors import InvalidArgument
 from diffinity.guidance.base import Guidance
+from diffinity.guidance.chain import ChainGuidance
 from diffinity.guidance.gradient import GradientGuidance
 from diffinity.guidance.mixed import MixedGuidance
 from diffinity.guidance.path import PathGuidance
 from diffinity.guidance.posterior import PosteriorGuidance
 
-GuidanceName = Literal["auto", "fast", "best", "mixed", "gradient", "posterior", "path", "paper", "none"]
+GuidanceName = Literal["auto", "fast", "best", "mixed", "gradient", "posterior", "path", "chain", "paper", "none"]
 Automata = Sequence[TokenAutomaton]
 
 
@@ -36,6 +37,7 @@ _MAKERS: dict[str, Callable[[Automata, float], Guidance | None]] = {
     "gradient": lambda automata, scale: GradientGuidance(automata, scale),
     "posterior": lambda automata, scale: PosteriorGuidance(automata, scale),
     "path": lambda automata, scale: PathGuidance(automata, scale),
+    "chain": lambda automata, scale: ChainGuidance(automata, scale),
     "paper": lambda automata, scale: GradientGuidance(automata, scale, guided_selfcond=False),
     "none": lambda _automata, _scale: None,
 }

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from diffinity.alignment.bigrams import Bigrams
 from diffinity.errors import CheckpointError, InvalidArgument
 from diffinity.models import markov_kernels as kernels
 from diffinity.models.pretrained import PretrainedLM
@@ -373,8 +374,10 @@ def fit_markov(
                 f"the tokenizer has {len(special)} special tokens; expected {END_OF_TEXT} or exactly one of them"
             )
         eos = special[0]
-    encoded = (encoding.ids for encoding in tokenizer.encode_batch(documents))
+    encoded = [encoding.ids for encoding in tokenizer.encode_batch(documents)]
     chain = count_chain(encoded, order, eos, restart)
     generator = torch.Generator().manual_seed(seed)
     embedding = torch.randn(tokenizer.get_vocab_size(), embed_dim, generator=generator, dtype=torch.float64)
-    return MarkovLM(chain, embedding, tokenizer, eos, order)
+    model = MarkovLM(chain, embedding, tokenizer, eos, order)
+    model.bigrams = Bigrams.count(encoded, tokenizer.get_vocab_size(), eos)
+    return model

@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from diffinity.alignment.bigrams import PREFIX, Bigrams
 from diffinity.errors import CheckpointError
 from diffinity.models.hub import CARD, CONFIG, TOKENIZER, WEIGHTS, fetch_model, verify_cached
 from diffinity.models.protocol import SamplingDefaults
@@ -66,9 +67,11 @@ class PretrainedLM(
     eos_token_id: int | None
     sampling_defaults: SamplingDefaults
     card: str | None = None
+    bigrams: Bigrams | None = None  # which tokens are neighbours, for chain guidance; part of the weights file
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors().items()}
+        tensors = {**self.tensors(), **(self.bigrams.tensors() if self.bigrams else {})}
+        contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         save_file(contiguous, save_directory / WEIGHTS, metadata={"format": "pt"})
         (save_directory / WEIGHTS).chmod(0o666 & ~_umask())  # safetensors lets only the owner read
         self.tokenizer.save(str(save_directory / TOKENIZER))
@@ -137,7 +140,12 @@ class PretrainedLM(
         if eos is not None and not (isinstance(eos, int) and 0 <= eos < tokenizer.get_vocab_size()):
             raise CheckpointError(f"{folder / CONFIG}: eos_token_id {eos!r} is not a token of {TOKENIZER}")
         try:
-            return cls.from_parts(fields, read_tensors(folder / WEIGHTS), tokenizer, eos, defaults)
+            tensors = read_tensors(folder / WEIGHTS)
+            pairs = {name: tensors.pop(name) for name in list(tensors) if name.startswith(PREFIX)}
+            model = cls.from_parts(fields, tensors, tokenizer, eos, defaults)
+            if pairs:
+                model.bigrams = Bigrams.from_tensors(pairs)
+            return model
         except CheckpointError as error:
             raise CheckpointError(f"{folder}: {error}") from None
 
