@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from diffinity.alignment import fit_bigrams
 from diffinity.bench import grammar
 from diffinity.bench.grammar import GrammarCounts
 from diffinity.bench.natural_language import natural_language_cases
@@ -35,12 +36,18 @@ KINDS: dict[str, type[PretrainedLM]] = {"plaid": PlaidLM, "autoregressive": Auto
 SAMPLES, LENGTH = 400, 64
 LENGTHS = (16, 24, 32, 64)  # of the samples, as many of each: what a text is depends on the room for it
 HELD_OUT_DOCUMENTS = 500
+BIGRAM_DOCUMENTS = 300_000  # of the training stream, in which neighbouring tokens are counted
 TRAINING_DOCUMENTS = 1_000_000  # of the stream that the models saw, in which sentences are looked for
 CONSTRAINED_SEED = 3  # of the constraints: not the benchmark's own
 
 
-def export(runs: Path, folder: Path, defaults: SamplingDefaults) -> dict[str, PretrainedLM]:
-    """Copy the models of the runs that are there, in float16, to their places under `folder`."""
+def export(
+    runs: Path, folder: Path, defaults: SamplingDefaults, data: TrainingData | None = None
+) -> dict[str, PretrainedLM]:
+    """Copy the models of the runs that are there, in float16, to their places under `folder`.
+
+    The diffusion model gets the bigrams of the training documents `data`.
+    """
     models: dict[str, PretrainedLM] = {}
     for name, place in FOLDERS.items():
         source = runs / name / "model"
@@ -50,6 +57,9 @@ def export(runs: Path, folder: Path, defaults: SamplingDefaults) -> dict[str, Pr
         model.half_storage = True  # type: ignore[attr-defined]
         if isinstance(model, PlaidLM):
             model.sampling_defaults = defaults
+            if data is not None:
+                documents = data.first(BIGRAM_DOCUMENTS)
+                model.bigrams = fit_bigrams(documents, model.tokenizer, model.eos_token_id or 0)
         if (folder / place).exists():
             shutil.rmtree(folder / place)
         model.save_pretrained(folder / place)
@@ -111,7 +121,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
-    models = export(chosen.runs, chosen.out, SamplingDefaults(chosen.steps, LENGTH, chosen.score_temp))
+    data = read_training_data(chosen.corpus)
+    models = export(chosen.runs, chosen.out, SamplingDefaults(chosen.steps, LENGTH, chosen.score_temp), data)
     for name in ("autoregressive", "masked"):
         if name in models:
             card = companion_card(name, models[name], chosen.runs)
@@ -122,9 +133,7 @@ def main() -> None:
     model = load(folder)
     assert isinstance(model, PlaidLM)
     judge = models.get("autoregressive")
-    measured = measure(
-        model, read_training_data(chosen.corpus), judge if isinstance(judge, AutoregressiveLM) else None
-    )
+    measured = measure(model, data, judge if isinstance(judge, AutoregressiveLM) else None)
     (folder / "README.md").write_text(diffusion_card(model, chosen.runs, measured, chosen.note))
     picture = chosen.runs / "plaid" / "metrics.png"
     if picture.is_file():

@@ -1,0 +1,310 @@
+"""Ways to sample under a constraint at an equal number of network calls: what each is worth in text.
+
+    python -m benchmarks.sampling_trials [--cases 44] [--calls 64] [--seed 11] [--systems NAME …] [--out FILE]
+
+The embedded model writes texts under sentence constraints of the six kinds of the benchmark, drawn with a seed of
+their own. Measured: nats of a text under the autoregressive companion (lower is better), the clean share of the
+grammar judge, distinct-2, tokens a text, the share of texts that satisfy their constraint by argmax, calls of the
+network, backward passes, and processor time over that of an unguided run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import diffinity as dy
+from diffinity.acceptance import decode
+from diffinity.alignment import TokenAutomaton, Vocabulary, align
+from diffinity.bench import grammar
+from diffinity.bench.grammar import GrammarCounts
+from diffinity.bench.natural_language import natural_language_cases
+from diffinity.generation.loop import Run
+from diffinity.guidance import (
+    ChainGuidance,
+    DenoisingStep,
+    GradientGuidance,
+    Guidance,
+    MixedGuidance,
+    PosteriorGuidance,
+    Prediction,
+    Unguided,
+)
+from diffinity.models import PlaidLM
+from diffinity.models.loading import EMBEDDED
+from diffinity.models.plaid_lm import PlaidModules
+from diffinity.models.protocol import text_of
+from diffinity.models.schedule import NoiseLevel
+from diffinity.models.transformer import AutoregressiveLM
+from diffinity.processes.base import Draws
+from diffinity.processes.gaussian import GaussianProcess, SamplerState
+from diffinity.training.quality import distinct_2
+
+LENGTH = 32
+BAND = (0.3, 0.7)  # the share of the steps between which most tokens are decided
+
+
+class SharpenedLM(PlaidLM):
+    """log p ∝ (1 + w)·log p(self-conditioned) − w·log p(without): two network calls a step in the band."""
+
+    weight = 0.5
+
+    def denoise(self, z: Tensor, gamma: Tensor, x_selfcond: Tensor) -> Tensor:
+        strong = super().denoise(z, gamma, x_selfcond)
+        low, high = (float(self.gamma(torch.tensor(1.0 - share, dtype=torch.float64))) for share in BAND[::-1])
+        if not low <= float(gamma[0]) <= high or not bool(x_selfcond.any()):
+            return strong
+        weak = super().denoise(z, gamma, torch.zeros_like(x_selfcond))
+        return (1 + self.weight) * strong.log_softmax(-1) - self.weight * weak.log_softmax(-1)
+
+
+class DenserLM(PlaidLM):
+    """A grid with steps half as long in the band of noise where most tokens are decided, longer elsewhere."""
+
+    def gamma(self, t: Tensor) -> Tensor:
+        low, high = 1.0 - BAND[1], 1.0 - BAND[0]
+        inside = 2 * (high - low) / (1 + high - low)  # the share of the steps that the band gets
+        before = (1 - inside) * low / (1 - high + low)
+        warped = torch.where(
+            t < before,
+            t / before * low,
+            torch.where(
+                t < before + inside,
+                low + (t - before) / inside * (high - low),
+                high + (t - before - inside) / (1 - before - inside) * (1 - high),
+            ),
+        )
+        return super().gamma(warped)
+
+
+@dataclass(frozen=True)
+class BridgeGuidance:
+    """An accepted string drawn jointly at every step; the latent moves by the bridge to its embeddings."""
+
+    automata: Sequence[TokenAutomaton]
+
+    def predict(self, model: Any, step: DenoisingStep) -> Prediction:
+        plain = Unguided().predict(model, step)
+        drawn = decode(plain.logits, list(self.automata), "sample", logits=True, seed=step.index).tokens
+        target = model.embedding[drawn]
+        return replace(plain, x_selfcond=target, shift=(target - plain.x).double())
+
+
+Logits = Callable[[PlaidLM, Sequence[TokenAutomaton], int], Tensor]
+
+
+def plain(guide: Callable[[Sequence[TokenAutomaton]], Guidance], share: float = 1.0, **options: Any) -> Logits:
+    """The ordinary loop; `share` of the calls are steps."""
+
+    def logits(model: PlaidLM, automata: Sequence[TokenAutomaton], calls: int) -> Tensor:
+        process = _process(model, guide(automata), round(share * calls), **options)
+        draws = Draws([(0, i) for i in range(len(automata))])
+        run = Run(process, process.begin(draws, LENGTH), draws)
+        for _ in run:
+            pass
+        return _logits_of(process, run.state)
+
+    return logits
+
+
+def recurrent(guide: Callable[[Sequence[TokenAutomaton]], Guidance], times: int = 2) -> Logits:
+    """Every step in the band is taken `times` times, with noise added back in between."""
+
+    def logits(model: PlaidLM, automata: Sequence[TokenAutomaton], calls: int) -> Tensor:
+        inside = BAND[1] - BAND[0]
+        process = _process(model, guide(automata), round(calls / (1 + (times - 1) * inside)))
+        draws = Draws([(0, i) for i in range(len(automata))])
+        state = process.begin(draws, LENGTH)
+        for index in range(process.num_inference_steps):
+            again = times if BAND[0] <= index / process.num_inference_steps < BAND[1] else 1
+            for repetition in range(again):
+                after = process.step(state, process.predict(state), draws)
+                if repetition + 1 < again:
+                    state = replace(_noised(process, after, index, draws), x_selfcond=after.x_selfcond)
+            state = after
+        return _logits_of(process, state)
+
+    return logits
+
+
+def restarted(guide: Callable[[Sequence[TokenAutomaton]], Guidance], back_to: float = 0.4) -> Logits:
+    """To the end, noise up to the share `back_to` of the steps, and to the end again."""
+
+    def logits(model: PlaidLM, automata: Sequence[TokenAutomaton], calls: int) -> Tensor:
+        process = _process(model, guide(automata), round(calls / (2 - back_to)))
+        draws = Draws([(0, i) for i in range(len(automata))])
+        state, first = process.begin(draws, LENGTH), round(back_to * process.num_inference_steps)
+        for start in (0, first):
+            if start:
+                state = replace(_noised(process, state, start, draws), x_selfcond=state.x_selfcond)
+            for _ in range(start, process.num_inference_steps):
+                state = process.step(state, process.predict(state), draws)
+        return _logits_of(process, state)
+
+    return logits
+
+
+def _process(model: PlaidLM, guidance: Guidance, steps: int, **options: Any) -> GaussianProcess:
+    temp = model.sampling_defaults.score_temp
+    return GaussianProcess(model, guidance, steps, **{"score_temp": temp, **options})
+
+
+def _noised(process: GaussianProcess, state: SamplerState, index: int, draws: Draws) -> SamplerState:
+    """The state with noise added until it stands before step `index` again."""
+    now, wanted = NoiseLevel(state.gamma), NoiseLevel(process._gammas(index)[0])
+    ratio = wanted.alpha / now.alpha
+    variance = wanted.sigma_squared - ratio**2 * now.sigma_squared
+    noise = draws.normal(*state.z.shape[1:]).to(state.z)
+    return replace(state, z=ratio * state.z + variance.sqrt() * noise, step=index, gamma=wanted.gamma)
+
+
+def _logits_of(process: GaussianProcess, state: SamplerState) -> Tensor:
+    with torch.no_grad():
+        logits = process.finish(state).logits
+    assert logits is not None
+    return logits
+
+
+def as_kind(kind: type[PlaidLM]) -> Callable[[PlaidLM], PlaidLM]:
+    """The same weights under another class."""
+
+    def made(model: PlaidLM) -> PlaidLM:
+        modules: PlaidModules = model.modules
+        other = kind(modules, model.tokenizer, model.eos_token_id, model.sampling_defaults)
+        other.bigrams = model.bigrams
+        return other
+
+    return made
+
+
+def chain(scale: float) -> Callable[[Sequence[TokenAutomaton]], Guidance]:
+    return lambda automata: ChainGuidance(list(automata), scale)
+
+
+def gradient(scale: float) -> Callable[[Sequence[TokenAutomaton]], Guidance]:
+    return lambda automata: GradientGuidance(automata, scale)
+
+
+def gradient_then_chain(automata: Sequence[TokenAutomaton]) -> Guidance:
+    return MixedGuidance(GradientGuidance(automata, 2.5), ChainGuidance(list(automata), 1.5), 0.35)
+
+
+def auto_before(automata: Sequence[TokenAutomaton]) -> Guidance:
+    return MixedGuidance(GradientGuidance(automata, 2.5), PosteriorGuidance(automata, 2.5), 0.35)
+
+
+def same(model: PlaidLM) -> PlaidLM:
+    return model
+
+
+# name: how the model is made, how the logits are written, how many backward passes a network call has
+SYSTEMS: dict[str, tuple[Callable[[PlaidLM], PlaidLM], Logits, float]] = {
+    "unguided": (same, plain(lambda _: Unguided()), 0.0),
+    "posterior, scale 2.5": (same, plain(lambda automata: PosteriorGuidance(automata, 2.5)), 0.0),
+    "gradient, scale 1": (same, plain(gradient(1.0)), 1.0),
+    "gradient, scale 2.5": (same, plain(gradient(2.5)), 1.0),
+    "gradient 35%, then posterior": (same, plain(auto_before), 0.35),
+    "gradient 35%, then chain": (same, plain(gradient_then_chain), 0.35),
+    "chain, scale 1": (same, plain(chain(1.0)), 0.0),
+    "chain, scale 1.5": (same, plain(chain(1.5)), 0.0),
+    "chain, scale 2.5": (same, plain(chain(2.5)), 0.0),
+    "chain, ddim": (same, plain(chain(1.5), method="ddim"), 0.0),
+    "bridge to a joint draw": (same, plain(lambda automata: BridgeGuidance(automata), score_temp=1.0), 0.0),
+    "chain, sharpened": (as_kind(SharpenedLM), plain(chain(1.5), share=0.7), 0.0),
+    "chain, recurrent": (same, recurrent(chain(1.5)), 0.0),
+    "chain, restarted": (same, restarted(chain(1.5)), 0.0),
+    "chain, denser grid": (as_kind(DenserLM), plain(chain(1.5)), 0.0),
+}
+
+
+def measure(
+    model: PlaidLM, judge: AutoregressiveLM, systems: Sequence[str], cases: int, calls: int, seed: int
+) -> Iterator[dict[str, Any]]:
+    """A row for every system."""
+    chosen = natural_language_cases(seed)
+    chosen = [chosen[index * len(chosen) // cases] for index in range(cases)]
+    vocabulary = Vocabulary.from_tokenizer(model.tokenizer)
+    automata = [align(case.constraint, vocabulary) for case in chosen]
+    baseline = 0.0
+    for name in systems:
+        make, write, backward = SYSTEMS[name]
+        made = make(model)
+        started = time.process_time()
+        logits = write(made, automata, calls)
+        seconds = time.process_time() - started
+        baseline = seconds if name == "unguided" else baseline
+        best = decode(logits, automata, "best", logits=True).tokens.tolist()
+        texts = [text_of(model, ids) for ids in best]
+        argmax = [a.accepts(ids) for a, ids in zip(automata, logits.argmax(-1).tolist(), strict=True)]
+        counts = GrammarCounts.of([v for verdicts in grammar.judge(texts) for v in verdicts])
+        nats = [_nats(judge, text) for text in texts]
+        yield {
+            "system": name,
+            "calls": calls,
+            "backward": round(backward * calls),
+            "nats": sum(nats) / len(nats),
+            "nats_error": float(torch.tensor(nats).std() / len(nats) ** 0.5),
+            "tokens": sum(len(model.tokenizer.encode(text).ids) for text in texts) / len(texts),
+            "clean": counts.clean_share,
+            "distinct_2": distinct_2(texts),
+            "argmax": sum(argmax) / len(argmax),
+            "time": seconds / baseline if baseline else float("nan"),
+            "texts": texts,
+        }
+
+
+def _nats(judge: AutoregressiveLM, text: str) -> float:
+    ids = [*judge.tokenizer.encode(text).ids, judge.eos_token_id]
+    return -float(judge.log_probs(torch.tensor([ids])).sum())
+
+
+COLUMNS = ("nats", "nats_error", "tokens", "clean", "distinct_2", "argmax", "time")
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """The rows as Markdown."""
+    lines = [
+        "| system | calls | backward | nats a text | ± | tokens | clean | distinct-2 | argmax | time |",
+        "|---" + "|---:" * 9 + "|",
+    ]
+    for row in rows:
+        values = " | ".join(f"{row[name]:.2f}" for name in COLUMNS)
+        lines.append(f"| {row['system']} | {row['calls']} | {row['backward']} | {values} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=44)
+    parser.add_argument("--calls", type=int, nargs="+", default=[64])
+    parser.add_argument("--seed", type=int, default=11, help="of the constraints")
+    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=list(SYSTEMS), metavar="NAME")
+    parser.add_argument("--model", help="folder of another model in place of the embedded one")
+    parser.add_argument("--judge", default=str(EMBEDDED.parent / "autoregressive"), help="folder")
+    parser.add_argument("--out", type=Path, help="JSON lines, with all texts")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    model = dy.load(chosen.model)
+    assert isinstance(model, PlaidLM)
+    judge = AutoregressiveLM.from_pretrained(chosen.judge)
+    rows = []
+    for calls in chosen.calls:
+        for row in measure(model, judge, chosen.systems, chosen.cases, calls, chosen.seed):
+            rows.append(row)
+            print(json.dumps({key: value for key, value in row.items() if key != "texts"}), flush=True)
+            if chosen.out is not None:
+                with chosen.out.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
