@@ -161,6 +161,15 @@ class Study:
     )
     constraints: tuple[str, ...] = tuple(study_constraints())
 
+    def only(self, methods: Sequence[str]) -> Study:
+        """The part of the study that is about some guidances; as many unguided samples as there are of each.
+
+        >>> Study().only(["chain"]).particles
+        (('chain', (4, 16)),)
+        """
+        proposals = tuple(part for part in self.particles if part[0] in methods)
+        return replace(self, methods=tuple(methods), particles=proposals, pool=self.samples)
+
 
 QUICK = Study(
     samples=200,
@@ -280,8 +289,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, help="denoising steps")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="a small version, half a minute")
+    parser.add_argument("--methods", nargs="+", help="only these guidances, alone and as proposals of particles")
     options = parser.parse_args(arguments)
     study = replace(QUICK if options.quick else Study(), seed=options.seed)
+    if options.methods is not None:
+        study = study.only(options.methods)
     if options.samples is not None:
         study = replace(study, samples=options.samples)
     if options.steps is not None:
