@@ -121,11 +121,11 @@ def guidance(method: str, automata: Sequence[TokenAutomaton], scale: float) -> G
     gradient, path = GradientGuidance(automata, scale, backend="torch"), PathGuidance(automata, scale)
     made: dict[str, Guidance] = {
         "posterior": PosteriorGuidance(automata, scale, backend="torch"),
-        "chain": ChainGuidance(automata, scale, backend="torch"),
         "gradient": gradient,
         "path": path,
         "mixed": MixedGuidance(gradient, path),
         "paper": replace(gradient, guided_selfcond=False),
+        "chain": ChainGuidance(automata, scale, backend="torch"),
     }
     if method not in made:
         raise InvalidArgument(f"method must be one of {', '.join(made)}, but is {method!r}")

@@ -22,7 +22,6 @@ from diffinity.errors import InvalidArgument
 from diffinity.training.corpus.structured import structured_documents
 
 BLOCK = 4096  # documents that are drawn, tokenised and sorted by length together
-LONGER = 0.2  # the share of documents that get a length at random, from those that they fit
 
 
 class DocumentSource(Protocol):
@@ -156,8 +155,9 @@ class Cursor:
 class Batches:
     """Batches of about `tokens` tokens, each of one of the `lengths`.
 
-    A document goes to the shortest length that it fits with its end token or, one time in five, to one at
-    random, so that long stretches of end tokens are seen too. Documents that fit no length are left out.
+    A document goes to one of the lengths that it fits with its end token, with a chance in proportion to 1/length:
+    as many tokens are spent on it at each. So a model writes short sentences also where there is room for more,
+    and sees long stretches of end tokens. Documents that fit no length are left out.
     """
 
     source: DocumentSource
@@ -190,7 +190,7 @@ class Batches:
         for encoding in self.tokenizer.encode_batch(self.source.block(index)):
             fitting = [length for length in self.lengths if len(encoding.ids) < length]
             if fitting and encoding.ids:
-                length = rng.choice(fitting) if rng.random() < LONGER else fitting[0]
+                (length,) = rng.choices(fitting, [1 / length for length in fitting])
                 buckets[length].append(encoding.ids)
         batches: list[Tensor] = []
         leftovers: list[Tensor] = []
