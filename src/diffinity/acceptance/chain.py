@@ -25,7 +25,7 @@ from diffinity.alignment.bigrams import Bigrams
 CANDIDATES = 20  # most probable tokens, before conditioning and after
 LEAST = 1e-4  # the probability from which the rest of a class is a candidate
 ROUNDS = 2  # of Sinkhorn's iteration: more change nothing that can be measured (docs/fidelity.md)
-MOST_STATES = 400  # of an automaton; with more, positions are independent
+MOST_STATES = 1000  # of an automaton; with more, positions are independent
 
 
 def chain_acceptance(

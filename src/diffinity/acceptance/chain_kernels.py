@@ -204,11 +204,11 @@ def choose_candidates(
     mass: Floats,
     size: Ints,
 ) -> None:
-    """The candidates of every position: the tokens `top` (L, M), then the rest of classes, then all that is left.
+    """The candidates of every position: tokens of `top` (L, M), then the rest of classes, then all that is left.
 
-    The rest of a class is one candidate (token −1) where it has at least `least` of `probs` or `marginals` (L, V).
-    What is left is a candidate of class −1, which no state accepts. `token`, `cls`, `mass` (L, N) and `size` (L,)
-    are written.
+    The rest of a class is one candidate (token −1) where it has at least `least` of `probs` or `marginals` (L, V),
+    a token of `top` where it has a tenth of that. What is left is a candidate of class −1, which no state accepts.
+    `token`, `cls`, `mass` (L, N) and `size` (L,) are written.
     """
     length, vocab_size = probs.shape
     classes = useful.shape[0]
@@ -220,7 +220,7 @@ def choose_candidates(
         left = 1.0
         for at in range(top.shape[1]):
             v = top[k, at]
-            if not taken[v]:
+            if not taken[v] and max(probs[k, v], marginals[k, v]) >= 0.1 * least:
                 taken[v] = True
                 token[k, n] = v
                 cls[k, n] = class_of[v]
