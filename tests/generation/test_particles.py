@@ -17,7 +17,7 @@ import diffinity as dy
 from diffinity.alignment import TokenAutomaton
 from diffinity.bench.draws import word_tokenizer
 from diffinity.generation.particles import effective_size, systematic
-from diffinity.guidance import DenoisingStep, Guidance, PathGuidance, PosteriorGuidance, Prediction, Unguided
+from diffinity.guidance import ChainGuidance, DenoisingStep, Guidance, PathGuidance, Prediction, Unguided
 from diffinity.models.markov import MarkovLM
 from diffinity.models.protocol import DiffusionLM, SamplingDefaults
 from diffinity.models.schedule import NoiseLevel
@@ -241,7 +241,7 @@ def test_one_particle_is_a_guided_run_decoded_by_a_draw() -> None:
     model = markov()
     (automaton,) = aligned(model, ".*c")
     run = sample_particles(model, [automaton], 1, 5, num_inference_steps=16, seed=1)
-    guidance = PosteriorGuidance([automaton], 1.0)
+    guidance = ChainGuidance([automaton], 1.0)  # which proposes where a model has bigrams
     plain = dy.sample(model, 1, 5, num_inference_steps=16, seed=1, guidance=guidance)
     torch.testing.assert_close(run.logits, plain.logits)
 

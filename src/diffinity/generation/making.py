@@ -53,7 +53,7 @@ def _check_embedding(model: TextModel, settings: GenerationSettings) -> None:
         raise InvalidArgument(no_bigrams(model))
     if settings.particles is not None and settings.guidance not in PROPOSALS:
         raise InvalidArgument(
-            "particles are proposed by 'chain', 'posterior' (the default) or 'gradient' guidance, not by "
+            "particles are proposed by 'chain', 'posterior' or 'gradient' guidance, not by "
             f"{settings.guidance!r}"
         )
 
@@ -110,7 +110,7 @@ def make_process(
     defaults, steps, temp = lm.sampling_defaults, settings.num_inference_steps, settings.score_temp
     return GaussianProcess(
         lm,
-        _guidance(automata, settings, weighted),
+        _guidance(lm, automata, settings, weighted),
         defaults.num_inference_steps if steps is None else steps,
         "ancestral" if weighted else settings.method or defaults.method,
         score_temp=defaults.score_temp if temp is None else temp,
@@ -118,12 +118,15 @@ def make_process(
     )
 
 
-def _guidance(automata: Sequence[TokenAutomaton], settings: GenerationSettings, weighted: bool) -> Guidance:
+def _guidance(
+    model: EmbeddingDiffusion, automata: Sequence[TokenAutomaton], settings: GenerationSettings, weighted: bool
+) -> Guidance:
     name, scale = settings.guidance, settings.guidance_scale
     if callable(name):
         return name(automata)
     if weighted:
-        name, scale = "posterior" if name == "auto" else name, min(1.0, scale)
+        proposal = "posterior" if getattr(model, "bigrams", None) is None else "chain"
+        name, scale = proposal if name == "auto" else name, min(1.0, scale)
     return named_guidance(name, automata, scale) or Unguided()
 
 
