@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from diffinity.generation.probabilities import ChoiceProbability, probabilities
     from diffinity.inspection import inspect
     from diffinity.models import (
+        CausalModel,
         DiffusionLM,
         EmbeddingDiffusion,
         LangFlowConfig,
@@ -61,6 +62,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Bigrams",
     "ByteDFA",
+    "CausalModel",
     "CheckpointError",
     "Choice",
     "ChoiceProbability",
@@ -168,6 +170,7 @@ _NAMES_OF = {
     ),
     "inspection": ("inspect",),
     "models": (
+        "CausalModel",
         "DiffusionLM",
         "EmbeddingDiffusion",
         "LangFlowConfig",

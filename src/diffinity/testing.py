@@ -20,6 +20,8 @@ from torch import Tensor
 from diffinity.constraints.base import Regex
 from diffinity.generation.generator import generate
 from diffinity.models.protocol import (
+    CausalModel,
+    Continuations,
     EmbeddingDiffusion,
     TextModel,
     TokenDiffusion,
@@ -44,7 +46,7 @@ class TextModelLaws(Generic[M]):
         raise NotImplementedError
 
     def test_the_protocol_is_whole(self) -> None:
-        assert check_model(self.model()) in ("embedding", "token")
+        assert check_model(self.model()) in ("embedding", "token", "causal")
 
     def test_there_is_a_vocabulary_entry_for_every_logit(self) -> None:
         model = self.model()
@@ -57,8 +59,9 @@ class TextModelLaws(Generic[M]):
 
     def test_texts_satisfy_their_constraint(self) -> None:
         framing = "exact" if self.model().eos_token_id is None else "eos"
+        steps = None if check_model(self.model()) == "causal" else 2
         texts = generate(
-            self.model(), self.constraint, n=2, length=self.length, num_inference_steps=2, framing=framing
+            self.model(), self.constraint, n=2, length=self.length, num_inference_steps=steps, framing=framing
         )
         assert all(self.constraint.accepts(text.text) for text in texts)
 
@@ -162,3 +165,58 @@ class TokenDiffusionLaws(TextModelLaws[TokenDiffusion]):
             ids = torch.tensor([model.encode_prompt("a", None)], device=model.device)
             logits = self._logits(model, self._tokens(model, 1), ids)
             assert logits.shape == (1, self.length, model.vocab_size)
+
+
+class CausalModelLaws(TextModelLaws[CausalModel]):
+    """What a model that predicts the next token must satisfy.
+
+    >>> from diffinity.models.tokenization import train_bpe
+    >>> from diffinity.models.transformer import AutoregressiveLM, Transformer, TransformerConfig
+    >>> network = Transformer(TransformerConfig(257, dim=8, n_blocks=1, n_heads=1, causal=True))
+    >>> class Laws(CausalModelLaws):
+    ...     @staticmethod
+    ...     def model():
+    ...         return AutoregressiveLM(network, train_bpe(["a"], 257), eos_token_id=0)
+    >>> Laws().test_logits_have_an_entry_for_every_token()
+    """
+
+    def _tokens(self, model: CausalModel, batch: int) -> Tensor:
+        generator = torch.Generator().manual_seed(0)
+        return torch.randint(len(model.tokenizer.get_vocab()), (batch, self.length), generator=generator)
+
+    def _read(self, model: CausalModel, tokens: Tensor) -> Continuations:
+        sequences = model.start(len(tokens), self.length + 1)
+        for column in tokens.T:
+            sequences.append(column)
+        return sequences
+
+    def test_logits_have_an_entry_for_every_token(self) -> None:
+        model = self.model()
+        logits = self._read(model, self._tokens(model, 2)).logits()
+        assert logits.shape == (2, model.vocab_size)
+        assert logits.dtype == model.dtype
+        assert bool((logits < torch.inf).all())
+        assert bool((logits > -torch.inf).any(dim=-1).all())
+
+    def test_a_sample_does_not_depend_on_its_batch(self) -> None:
+        model = self.model()
+        tokens = self._tokens(model, 3)
+        together, alone = self._read(model, tokens).logits(), self._read(model, tokens[1:2]).logits()
+        assert torch.allclose(together[1:2].float(), alone.float(), atol=self.tolerance)
+
+    def test_selected_sequences_go_on_and_the_others_stay(self) -> None:
+        model = self.model()
+        tokens, rows = self._tokens(model, 3), torch.tensor([2, 0, 0, 1])
+        sequences, expected = self._read(model, tokens), self._read(model, tokens[rows])
+        before = sequences.logits().clone()
+        selected = sequences.select(rows)
+        assert torch.equal(sequences.logits(), before)
+        for goes_on in (selected, expected):
+            goes_on.append(torch.arange(4))
+        assert torch.allclose(selected.logits().float(), expected.logits().float(), atol=self.tolerance)
+
+    def test_a_prompt_stands_before_the_text_where_there_may_be_one(self) -> None:
+        model = self.model()
+        if model.reads_prompts:
+            ids = model.encode_prompt("a", None)
+            assert model.start(1, self.length, ids).logits().shape == (1, model.vocab_size)

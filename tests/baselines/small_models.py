@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
-from diffinity.models.protocol import TokenDiffusion
+from diffinity.models.protocol import CausalModel, TokenDiffusion
 
 END = 0
 TOKENS = ["<end>", "a", "b", "c", "Ã", "©", "ab", "bc", "abc"]  # Ã© are the two bytes of é, each a token
@@ -28,23 +27,39 @@ def few_tokens(n: int = len(TOKENS)) -> Tokenizer:
     return tokenizer
 
 
-@dataclass(frozen=True)
-class KnownCausal:
+class KnownCausal(CausalModel):
     """A causal model whose next-token logits (V,) are a function of the tokens before."""
 
-    next_logits: Callable[[tuple[int, ...]], Tensor]
-    tokenizer: Tokenizer
-    vocab_size: int
-    eos_token_id: int = END
+    eos_token_id = END
 
-    def start(self, n: int, length: int) -> KnownContinuations:
-        return KnownContinuations(self, n)
+    def __init__(
+        self, next_logits: Callable[[tuple[int, ...]], Tensor], tokenizer: Tokenizer, vocab_size: int
+    ) -> None:
+        self.next_logits, self._tokenizer, self._vocab_size = next_logits, tokenizer, vocab_size
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._tokenizer
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.next_logits(()).dtype
+
+    @property
+    def vocab_size(self) -> int:
+        return self._vocab_size
+
+    def start(self, n: int, length: int, context: Sequence[int] | None = None) -> KnownContinuations:
+        return KnownContinuations(self, [()] * n)
 
 
 class KnownContinuations:
-    def __init__(self, model: KnownCausal, n: int) -> None:
-        self._model = model
-        self._before: list[tuple[int, ...]] = [()] * n
+    def __init__(self, model: KnownCausal, before: list[tuple[int, ...]]) -> None:
+        self._model, self._before = model, before
 
     def logits(self) -> Tensor:
         return torch.stack([self._model.next_logits(before) for before in self._before])
@@ -52,8 +67,8 @@ class KnownContinuations:
     def append(self, tokens: Tensor) -> None:
         self._before = [(*before, t) for before, t in zip(self._before, tokens.tolist(), strict=True)]
 
-    def select(self, rows: Tensor) -> None:
-        self._before = [self._before[row] for row in rows.tolist()]
+    def select(self, rows: Tensor) -> KnownContinuations:
+        return KnownContinuations(self._model, [self._before[row] for row in rows.tolist()])
 
 
 class KnownMasked(TokenDiffusion):

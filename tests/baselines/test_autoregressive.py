@@ -17,12 +17,12 @@ from tokenizers import Tokenizer, models
 import diffinity as dy
 from diffinity.baselines.autoregressive import AutoregressiveSystem
 from diffinity.baselines.closed_schema import closed_schema
-from diffinity.baselines.drawing import draw
 from diffinity.baselines.engines import EngineName, engine_named
 from diffinity.baselines.plain_regex import plain_regex
-from diffinity.baselines.spelling import vocabulary_of
 from diffinity.constraints.sentences import Sentence
+from diffinity.guidance.next_token import allowed_tokens, completable, draw_tokens
 from diffinity.models.causal import CachedContinuations, causal_model
+from diffinity.models.protocol import vocabulary_of
 from diffinity.models.tokenization import train_bpe
 from diffinity.models.transformer import AutoregressiveLM, Transformer, TransformerConfig
 from tests.baselines.small_models import END, TOKENS, KnownCausal, few_tokens, strings
@@ -99,10 +99,20 @@ def test_llguidance_masks_only_tokens_that_cannot_be_completed(pattern: str) -> 
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_our_engine_masks_only_tokens_that_cannot_be_completed(pattern: str) -> None:
-    language, spelled = Language(pattern), list(vocabulary_of(uniform_model()).tokens)
-    for before, mask in walks("diffinity", pattern):
-        assert mask == language.allowed(before, spelled)
+def test_our_tables_leave_out_only_tokens_that_cannot_be_completed(pattern: str) -> None:
+    model, rng, length = uniform_model(), np.random.default_rng(0), 30
+    language, vocabulary = Language(pattern), vocabulary_of(model)
+    automaton = dy.align(dy.Regex(pattern), vocabulary)
+    table = completable(automaton, length)
+    for _ in range(12):
+        ids: list[int] = []
+        before = b""
+        while len(before) <= 3 and END not in ids:
+            state = np.array([automaton.state_after(ids)])
+            mask = set(np.flatnonzero(allowed_tokens(automaton, table[len(ids) + 1], state)[0] == 0).tolist())
+            assert mask == language.allowed(before, list(vocabulary.tokens))
+            ids.append(int(rng.choice(sorted(mask))))
+            before += vocabulary.tokens[ids[-1]] or b""
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -162,9 +172,11 @@ def test_tokens_are_drawn_from_the_masked_and_renormalised_distribution(engine: 
 
 
 def test_the_nucleus_keeps_the_fewest_tokens_and_their_ratio() -> None:
-    logits, generator = np.log([0.2, 0.45, 0.25, 0.1]), torch.Generator().manual_seed(0)
-    allowed = np.array([True, True, False, True])  # 0.6 of what is allowed is token 1, 0.87 tokens 1 and 0
-    drawn = Counter(draw(logits, allowed, generator, top_p=0.8) for _ in range(2000))
+    scores = np.log(
+        np.array([0.2, 0.45, 0.0, 0.1]) + 1e-300
+    )  # 0.6 of what is allowed is token 1, 0.87 tokens 1 and 0
+    uniforms = np.random.default_rng(0).random(2000)
+    drawn = Counter(draw_tokens(np.tile(scores, (2000, 1)), uniforms, top_p=0.8)[0].tolist())
     assert set(drawn) == {0, 1}
     assert chisquare([drawn[0], drawn[1]], [2000 * 0.2 / 0.65, 2000 * 0.45 / 0.65]).pvalue > 1e-3
 
@@ -275,7 +287,7 @@ def test_the_cache_changes_no_logits() -> None:
     model = companion()
     tokens = torch.randint(1, 290, (3, 6), generator=torch.Generator().manual_seed(0))
     whole = model.network(torch.cat([torch.zeros(3, 1, dtype=torch.long), tokens], dim=1))
-    sequences = CachedContinuations(model.network, 3, 6, first=0)
+    sequences = CachedContinuations(model.network, 3, 6, before=[0])
     for k in range(7):
         assert torch.allclose(sequences.logits(), whole[:, k], atol=1e-5)
         if k < 6:

@@ -15,9 +15,10 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 import diffinity as dy
-from diffinity.baselines.conditional import ConditionalSystem, free_frequencies
+from diffinity.baselines.conditional import ConditionalSystem
 from diffinity.errors import InfeasibleConstraint, InvalidArgument
-from diffinity.models.causal import Continuations, causal_model
+from diffinity.guidance.next_token import free_frequencies
+from diffinity.models.protocol import Continuations
 from tests.baselines.small_models import END, TOKENS, KnownCausal, few_tokens
 from tests.baselines.test_autoregressive import companion
 
@@ -117,7 +118,9 @@ def test_what_cannot_be_is_refused() -> None:
 def check_selection(start: Continuations, again: Continuations) -> None:
     """Two sequences change places and go on as if each had been there from the beginning."""
     start.append(torch.tensor([1, 2, 3]))
-    start.select(torch.tensor([2, 0, 0]))
+    first = start.logits().clone()
+    kept, start = start, start.select(torch.tensor([2, 0, 0]))
+    assert torch.equal(kept.logits(), first)
     again.append(torch.tensor([3, 1, 1]))
     for _ in range(2):
         assert torch.allclose(start.logits(), again.logits(), atol=1e-5)
@@ -126,7 +129,7 @@ def check_selection(start: Continuations, again: Continuations) -> None:
 
 
 def test_sequences_of_the_companion_can_be_selected() -> None:
-    model = causal_model(companion())
+    model = companion()
     check_selection(model.start(3, 6), model.start(3, 6))
 
 
@@ -137,4 +140,5 @@ def test_sequences_of_a_hugging_face_model_can_be_selected(tmp_path: Path) -> No
     torch.manual_seed(0)
     config = transformers.GPT2Config(vocab_size=8, n_positions=16, n_embd=8, n_layer=2, n_head=2)
     network = transformers.GPT2LMHeadModel(config).eval()
-    check_selection(HuggingFaceContinuations(network, 3, 0), HuggingFaceContinuations(network, 3, 0))
+    begins = torch.zeros(3, 1, dtype=torch.long)
+    check_selection(HuggingFaceContinuations(network, begins, 0), HuggingFaceContinuations(network, begins, 0))

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import diffinity as dy
-from diffinity.models.hugging_face import HuggingFaceDiffusion
+from diffinity.models.hugging_face import HuggingFaceCausal, HuggingFaceDiffusion
 from diffinity.models.tokenization import train_bpe
+from diffinity.testing import CausalModelLaws
 
 transformers: Any = pytest.importorskip("transformers", reason="pip install 'diffinity[bench]'")
 
@@ -199,3 +200,56 @@ def test_a_model_without_a_chat_template_says_so(tmp_path: Path) -> None:
     model = dy.load(tmp_path)
     with pytest.raises(dy.InvalidArgument, match="no chat template"):
         dy.generate(model, dy.Regex("a"), messages=[{"role": "user", "content": "hello"}], length=4)
+
+
+@pytest.fixture(scope="module")
+def causal(tmp_path_factory: pytest.TempPathFactory) -> HuggingFaceCausal:
+    """A small random GPT-2 with a chat template, loaded from its folder."""
+    folder = tmp_path_factory.mktemp("gpt2")
+    tokenizer = train_bpe(["the old river and the cat. yes no"], 300)
+    tokenizer.add_special_tokens(["<|start|>", "<|eot_id|>"])
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=tokenizer.get_vocab_size() + 3, n_embd=16, n_layer=2, n_head=2, n_positions=64, eos_token_id=0
+    )
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|endoftext|>", chat_template=TEMPLATE
+    ).save_pretrained(folder)
+    loaded = dy.load(folder)
+    assert isinstance(loaded, HuggingFaceCausal)
+    return loaded
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"prompt": "the old"}, {"messages": [{"role": "user", "content": "cat?"}]}]
+)
+@pytest.mark.parametrize("particles", [None, 3])
+def test_a_causal_model_is_loaded_and_its_texts_satisfy(
+    causal: HuggingFaceCausal, options: dict[str, Any], particles: int | None
+) -> None:
+    pattern = "yes|no|[a-z ]+cat"
+    texts = dy.generate(causal, dy.Regex(pattern), n=3, length=10, particles=particles, **options)
+    assert all(re.fullmatch(pattern, text.text) for text in texts)
+    if particles is None:
+        own = causal.encode_prompt(options.get("prompt"), options.get("messages")) if options else [0]
+        ids = list(texts[0].tokens)
+        ids = ids[: ids.index(0) + 1] if 0 in ids else ids
+        logits = causal.network(torch.tensor([[*own, *ids]])).logits[0, len(own) - 1 : -1].double()
+        turn = causal.tokenizer.token_to_id("<|eot_id|>")  # counts as the end
+        logits[:, 0] = logits[:, [0, turn]].logsumexp(dim=1)
+        logits[:, turn] = -torch.inf
+        expected = logits.log_softmax(dim=1)[torch.arange(len(ids)), ids].sum()
+        assert texts[0].log_prob == pytest.approx(float(expected), abs=1e-3)
+
+
+def test_a_causal_model_of_transformers_satisfies_the_laws(causal: HuggingFaceCausal) -> None:
+    class Laws(CausalModelLaws):
+        @staticmethod
+        def model() -> Any:
+            return causal
+
+    laws = Laws()
+    for name in dir(laws):
+        if name.startswith("test_"):
+            getattr(laws, name)()

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 import diffinity as dy
+from diffinity.models.causal import CachedContinuations
 from diffinity.models.tokenization import train_bpe
-from diffinity.models.transformer import MaskedLM, Transformer, TransformerConfig
-from diffinity.testing import EmbeddingDiffusionLaws, TokenDiffusionLaws
+from diffinity.models.transformer import AutoregressiveLM, MaskedLM, Transformer, TransformerConfig
+from diffinity.testing import CausalModelLaws, EmbeddingDiffusionLaws, TokenDiffusionLaws
 from tests.models.langflow_fixture import small_langflow
 
 
@@ -66,6 +67,37 @@ class TestCompanion(TokenDiffusionLaws):
         network = Transformer(TransformerConfig(257, dim=16, n_blocks=1, n_heads=2, causal=False))
         torch.nn.init.normal_(network.output_linear.weight)
         return MaskedLM(network, train_bpe(["a cat"], 257), eos_token_id=0)
+
+
+class TestAutoregressive(CausalModelLaws):
+    @staticmethod
+    @cache
+    def model() -> Any:
+        torch.manual_seed(0)
+        network = Transformer(TransformerConfig(257, dim=16, n_blocks=1, n_heads=2, causal=True))
+        torch.nn.init.normal_(network.output_linear.weight)
+        return AutoregressiveLM(network, train_bpe(["a cat"], 257), eos_token_id=0)
+
+
+def test_sequences_that_are_selected_in_place_break_a_law() -> None:
+    class InPlace(CachedContinuations):
+        def select(self, rows: Tensor) -> CachedContinuations:
+            self.__dict__.update(super().select(rows).__dict__)
+            return self
+
+    class Selecting(AutoregressiveLM):
+        def start(self, n: int, length: int, context: Any = None) -> CachedContinuations:
+            return InPlace(self.network, n, length, [0])
+
+    good = TestAutoregressive.model()
+
+    class Laws(CausalModelLaws):
+        @staticmethod
+        def model() -> Any:
+            return Selecting(good.network, good.tokenizer, 0)
+
+    with pytest.raises(AssertionError):
+        Laws().test_selected_sequences_go_on_and_the_others_stay()
 
 
 def test_a_model_that_mixes_its_batch_breaks_a_law() -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from diffinity.baselines.drawing import check_draw, draw
+from diffinity.alignment import align
 from diffinity.baselines.engines import Engine, EngineName, Matcher, engine_named
-from diffinity.baselines.spelling import text_before_end
 from diffinity.constraints.base import Constraint
 from diffinity.errors import InvalidArgument
-from diffinity.models.causal import CausalModel, causal_model
-from diffinity.models.transformer import AutoregressiveLM
-from diffinity.sampling import sample_generator
+from diffinity.generation.loop import Run
+from diffinity.guidance.next_token import draw_tokens
+from diffinity.models.causal import causal_model
+from diffinity.models.protocol import CausalModel, text_of, vocabulary_of
+from diffinity.processes.base import Draws, sample_generator
+from diffinity.processes.causal import CausalProcess, check_draw
 
 
 @dataclass(frozen=True)
@@ -24,12 +28,12 @@ class AutoregressiveSystem:
     `model` is our companion or `hf:NAME` for any causal model of `transformers`. At every step the engine's mask
     is put on the logits and a token drawn, until the end token (allowed where the text is complete) or until
     `length` tokens, the end token among them, are spent. `llguidance` and `outlines-core` know nothing of the
-    length, so their texts may be cut off; `diffinity` allows only what can be completed within it; `none` allows
-    everything.
+    length, so their texts may be cut off; `none` allows everything. `diffinity` is our own process, as
+    `dy.generate` runs it: it allows only what can be completed within the length.
 
     >>> import diffinity as dy
     >>> from diffinity.models.tokenization import train_bpe
-    >>> from diffinity.models.transformer import Transformer, TransformerConfig
+    >>> from diffinity.models.transformer import AutoregressiveLM, Transformer, TransformerConfig
     >>> network = Transformer(TransformerConfig(257, dim=8, n_blocks=1, n_heads=1, causal=True))
     >>> model = AutoregressiveLM(network, train_bpe(["a"], 257), eos_token_id=0)
     >>> system = AutoregressiveSystem(model, engine="diffinity")
@@ -37,7 +41,7 @@ class AutoregressiveSystem:
     ('autoregressive-diffinity', True)
     """
 
-    model: AutoregressiveLM | CausalModel | str
+    model: CausalModel | str
     engine: EngineName = "llguidance"
     temperature: float = 1.0
     top_p: float = 1.0
@@ -48,7 +52,8 @@ class AutoregressiveSystem:
         check_draw(self.temperature, self.top_p)
         if self.batch_size < 1:
             raise InvalidArgument(f"batch_size must be at least 1, but is {self.batch_size}")
-        self._engine  # noqa: B018 (a name that is none, or a package that is missing, is told here)
+        if self.engine != "diffinity":
+            self._engine  # noqa: B018 (a name that is none, or a package that is missing, is told here)
         if not self.name:
             object.__setattr__(self, "name", f"autoregressive-{self.engine}")
 
@@ -67,17 +72,37 @@ class AutoregressiveSystem:
         """
         if n < 1 or length < 1:
             raise InvalidArgument(f"n and length must be at least 1, but are {n} and {length}")
+        if self.engine == "diffinity":
+            return self._by_automaton(constraint, n, length, seed)
         matchers = self._engine.matchers(constraint, self._causal, n, length)
         texts: list[str] = []
         for first in range(0, n, self.batch_size):
             part = matchers[first : first + self.batch_size]
             generators = [sample_generator(seed, first + i) for i in range(len(part))]
-            texts += [text_before_end(self._causal, ids) for ids in self._decode(part, generators, length)]
+            texts += [text_of(self._causal, ids) for ids in self._decode(part, generators, length)]
+        return texts
+
+    def _by_automaton(self, constraint: Constraint, n: int, length: int, seed: int) -> list[str]:
+        automaton = align(constraint, vocabulary_of(self._causal), "eos")
+        automaton.check_feasible(length)
+        texts: list[str] = []
+        for first in range(0, n, self.batch_size):
+            draws = Draws([(seed, i) for i in range(first, min(first + self.batch_size, n))])
+            process = CausalProcess(
+                self._causal, [automaton] * len(draws), length, temperature=self.temperature, top_p=self.top_p
+            )
+            run = Run(process, process.begin(draws, length), draws)
+            for _ in run:
+                pass
+            tokens = run.ending().tokens
+            assert tokens is not None
+            texts += [text_of(self._causal, ids) for ids in tokens.tolist()]
         return texts
 
     def _decode(self, matchers: list[Matcher], generators: list[torch.Generator], length: int) -> list[list[int]]:
         """The token ids of each text, with the end token where it was reached."""
         end = self._causal.eos_token_id
+        assert end is not None
         sequences: list[list[int]] = [[] for _ in matchers]
         running = set(range(len(matchers)))
         continuations = self._causal.start(len(matchers), length)
@@ -89,7 +114,7 @@ class AutoregressiveSystem:
                 if not allowed.any():  # an engine's dead end: what stands there is all there is
                     running.remove(i)
                     continue
-                token = draw(logits[i], allowed, generators[i], self.temperature, self.top_p)
+                token = self._drawn(np.where(allowed, logits[i], -np.inf), generators[i])
                 sequences[i].append(token)
                 last[i] = token
                 if token == end:
@@ -100,3 +125,10 @@ class AutoregressiveSystem:
                 break
             continuations.append(last)
         return sequences
+
+    def _drawn(self, scores: NDArray[np.float64], generator: torch.Generator) -> int:
+        """One token by scores (V,); every call takes one number from the generator, whatever comes of it."""
+        uniform = torch.rand((1,), generator=generator, dtype=torch.float64).numpy()
+        if self.temperature == 0:
+            return int(scores.argmax())
+        return int(draw_tokens(scores[None] / self.temperature, uniform, self.top_p)[0][0])

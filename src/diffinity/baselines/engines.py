@@ -1,19 +1,18 @@
-"""Engines that say which tokens may come next: the interface, ours, none at all, and the others by name."""
+"""Engines that say which tokens may come next: the interface, none at all, and those of others by name."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diffinity.alignment import TokenAutomaton, align
-from diffinity.baselines.spelling import Spells, vocabulary_of
 from diffinity.constraints.base import Constraint
 from diffinity.errors import InvalidArgument
+from diffinity.models.protocol import CausalModel, vocabulary_of
 
-EngineName = Literal["llguidance", "outlines-core", "diffinity", "none"]
+EngineName = Literal["llguidance", "outlines-core", "diffinity", "none"]  # diffinity: `processes/causal.py`
 
 
 class Matcher(Protocol):
@@ -31,50 +30,9 @@ class Matcher(Protocol):
 class Engine(Protocol):
     """One way to find what may come next."""
 
-    def matchers(self, constraint: Constraint, model: Spells, n: int, length: int) -> list[Matcher]:
+    def matchers(self, constraint: Constraint, model: CausalModel, n: int, length: int) -> list[Matcher]:
         """n matchers at the start of a text of at most `length` tokens."""
         ...
-
-
-@dataclass
-class AutomatonMatcher:
-    """Our token automaton: allows what can still be completed, and ended, within the length.
-
-    >>> import diffinity as dy
-    >>> vocabulary = dy.Vocabulary([b"a", b"b", None], eos_id=2)
-    >>> matcher = AutomatonMatcher(align(dy.Regex("a*b"), vocabulary, "eos"), length=3)
-    >>> matcher.advance(0)
-    >>> matcher.allowed().tolist()  # two tokens are left: "b" and the end
-    [False, True, False]
-    """
-
-    automaton: TokenAutomaton
-    length: int
-    state: int = 0
-    taken: int = 0
-    _live: NDArray[np.bool_] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        live = self.automaton.live(self.length)
-        # The last column is what the transition −1 falls on.
-        self._live = np.concatenate([live, np.zeros((len(live), 1), np.bool_)], axis=1)
-
-    def allowed(self) -> NDArray[np.bool_]:
-        by_class = self._live[self.taken + 1][self.automaton.next[self.state]]
-        return np.asarray(by_class[self.automaton.class_of])
-
-    def advance(self, token: int) -> None:
-        self.state = int(self.automaton.next[self.state, self.automaton.class_of[token]])
-        self.taken += 1
-
-
-class AutomatonEngine:
-    """The engine `diffinity`; `InfeasibleConstraint` where no text fits the length."""
-
-    def matchers(self, constraint: Constraint, model: Spells, n: int, length: int) -> list[Matcher]:
-        automaton = align(constraint, vocabulary_of(model), "eos")
-        automaton.check_feasible(length)
-        return [AutomatonMatcher(automaton, length) for _ in range(n)]
 
 
 @dataclass(frozen=True)
@@ -93,7 +51,7 @@ class AnyToken:
 class NoEngine:
     """The engine `none`."""
 
-    def matchers(self, constraint: Constraint, model: Spells, n: int, length: int) -> list[Matcher]:
+    def matchers(self, constraint: Constraint, model: CausalModel, n: int, length: int) -> list[Matcher]:
         vocabulary = vocabulary_of(model)
         tokens = np.zeros(len(vocabulary), np.bool_)
         tokens[vocabulary.ordinary] = True
@@ -104,8 +62,8 @@ class NoEngine:
 def engine_named(name: str) -> Engine:
     """The engine of that name; the package that it needs is imported here.
 
-    >>> type(engine_named("diffinity")).__name__
-    'AutomatonEngine'
+    >>> type(engine_named("none")).__name__
+    'NoEngine'
     """
     try:
         if name == "llguidance":
@@ -120,8 +78,6 @@ def engine_named(name: str) -> Engine:
         raise InvalidArgument(
             f"the engine {name!r} needs a package that is not here ({error}): pip install 'diffinity[bench]'"
         ) from None
-    if name == "diffinity":
-        return AutomatonEngine()
     if name == "none":
         return NoEngine()
     raise InvalidArgument(f"engine must be 'llguidance', 'outlines-core', 'diffinity' or 'none', but is {name!r}")

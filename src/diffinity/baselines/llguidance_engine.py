@@ -19,10 +19,10 @@ from diffinity.alignment import Vocabulary
 from diffinity.baselines.closed_schema import closed_schema
 from diffinity.baselines.engines import Matcher
 from diffinity.baselines.plain_regex import plain_regex
-from diffinity.baselines.spelling import Spells, vocabulary_of
 from diffinity.constraints.base import And, Choice, Concat, Constraint, Not, Or, Repeat, lift
 from diffinity.constraints.schema import JsonSchema
 from diffinity.errors import UnsupportedConstraint
+from diffinity.models.protocol import CausalModel, vocabulary_of
 
 ANY_TEXT = r"/[\x{0}-\x{10FFFF}]*/"
 
@@ -30,7 +30,7 @@ ANY_TEXT = r"/[\x{0}-\x{10FFFF}]*/"
 class LlguidanceEngine:
     """The engine `llguidance`. It does not know the length: a text may be cut off by it."""
 
-    def matchers(self, constraint: Constraint, model: Spells, n: int, length: int) -> list[Matcher]:
+    def matchers(self, constraint: Constraint, model: CausalModel, n: int, length: int) -> list[Matcher]:
         vocabulary, tokenizer = vocabulary_of(model), llguidance_tokenizer(model)
         grammar = llguidance_grammar(constraint, vocabulary.leading)
         failed, messages = LLMatcher.validate_grammar_with_warnings(grammar, tokenizer)
@@ -98,7 +98,7 @@ class TokensForLlguidance:
         return ids
 
 
-def llguidance_tokenizer(model: Spells) -> Any:
+def llguidance_tokenizer(model: CausalModel) -> Any:
     """The `LLTokenizer` of a model."""
     return _tokenizer(model.tokenizer.to_str(), vocabulary_of(model))
 

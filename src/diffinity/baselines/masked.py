@@ -12,19 +12,20 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from diffinity.alignment import TokenAutomaton, align
-from diffinity.baselines.drawing import check_draw, draw
-from diffinity.baselines.engines import AutomatonMatcher
 from diffinity.constraints.base import Constraint, Regex
 from diffinity.errors import InvalidArgument
 from diffinity.generation.generator import ANY_TEXT
 from diffinity.generation.loop import Run
+from diffinity.guidance.next_token import allowed_tokens, completable, draw_tokens
 from diffinity.guidance.unmasking import Ints, Opening, Order
 from diffinity.models.causal import on_the_hub
 from diffinity.models.hugging_face import HuggingFaceDiffusion
 from diffinity.models.protocol import TokenDiffusion, text_of, vocabulary_of
 from diffinity.processes.base import Draws, sample_generator
+from diffinity.processes.causal import check_draw
 from diffinity.processes.masked import MaskedProcess
 from diffinity.processes.tokens import Network
 
@@ -142,15 +143,20 @@ def left_to_right(opening: Opening, _order: Order) -> tuple[Ints, Ints]:
     """The first masked positions in order, each token from those that can be completed within the length."""
     string = opening.string
     assert string is not None
-    matcher = AutomatonMatcher(string.automaton, len(string.tokens), string.automaton.start)
-    chosen = np.arange(min(opening.count, int(opening.may.sum())))
-    for token in string.tokens[: opening.at[0]].tolist():
-        matcher.advance(token)
+    automaton = string.automaton
+    table, chosen = (
+        completable(automaton, len(string.tokens)),
+        np.arange(min(opening.count, int(opening.may.sum()))),
+    )
+    state = automaton.state_after(string.tokens[: opening.at[0]].tolist())
     logits, ids = opening.logits.double().cpu().numpy(), np.empty(len(chosen), np.int64)
     generator = sample_generator(int(opening.draws[0] * 2**52), 0)
     for i in chosen:  # the logits have been divided by the temperature
-        ids[i] = draw(logits[i], matcher.allowed(), generator, 0.0 if opening.greedy else 1.0)
-        matcher.advance(int(ids[i]))
+        uniform = torch.rand((1,), generator=generator, dtype=torch.float64).numpy()
+        row = table[opening.at[i] + 1]
+        scores = logits[i] + allowed_tokens(automaton, row, np.array([state]))
+        ids[i] = scores.argmax() if opening.greedy else draw_tokens(scores, uniform)[0][0]
+        state = automaton.next[state, automaton.class_of[ids[i]]]
     return chosen, ids
 
 

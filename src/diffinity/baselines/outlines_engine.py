@@ -16,11 +16,11 @@ from diffinity.alignment import Vocabulary
 from diffinity.baselines.engines import Matcher
 from diffinity.baselines.outlines_index import NoIndex, build_index
 from diffinity.baselines.plain_regex import plain_regex
-from diffinity.baselines.spelling import Spells, vocabulary_of
 from diffinity.constraints.base import Constraint
 from diffinity.constraints.regex_syntax import Either, Loop, Node, Sequence, parse
 from diffinity.constraints.schema import JsonSchema
 from diffinity.errors import ConstraintSyntaxError, ConstraintTooLarge, UnsupportedConstraint
+from diffinity.models.protocol import CausalModel, vocabulary_of
 
 # One pattern serves all places between JSON's tokens: the spaces of `json.dumps` can be allowed, not asked for.
 WHITE_SPACE = {"dumps": "[ ]?", "compact": "", "flexible": r"[ \t\n\r]{{0,{max_space}}}"}
@@ -33,7 +33,7 @@ states × tokens, to minutes and gigabytes."""
 class OutlinesEngine:
     """The engine `outlines-core`. It does not know the length: a text may be cut off by it."""
 
-    def matchers(self, constraint: Constraint, model: Spells, n: int, length: int) -> list[Matcher]:
+    def matchers(self, constraint: Constraint, model: CausalModel, n: int, length: int) -> list[Matcher]:
         vocabulary = vocabulary_of(model)
         regex = outlines_regex(constraint)
         _check_size(regex)

@@ -218,7 +218,8 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
     def affordable(self) -> int:
         """How many texts at once keep a step's arrays within `limits.memory_bytes`; at least one."""
         programme = max(foreseen_bytes(one, self.length) for one in set(self.automata))
-        logits = BYTES_PER_LOGIT * (self.length + len(self._context or ())) * vocab_size_of(self.model)
+        positions = 1 if check_model(self.model) == "causal" else self.length + len(self._context or ())
+        logits = BYTES_PER_LOGIT * positions * vocab_size_of(self.model)
         rows = self.settings.particles or 1
         return max(1, min(LARGEST_BATCH, current_limits().memory_bytes // (rows * (logits + programme))))
 

@@ -12,8 +12,17 @@ from diffinity.guidance.base import Guidance, Unguided
 from diffinity.guidance.chain import no_bigrams
 from diffinity.guidance.presets import check_name, named_guidance
 from diffinity.guidance.unmasking import METHODS
-from diffinity.models.protocol import EmbeddingDiffusion, TextModel, TokenDiffusion, check_model, no_prompt
+from diffinity.models.protocol import (
+    CausalModel,
+    EmbeddingDiffusion,
+    TextModel,
+    TokenDiffusion,
+    check_model,
+    no_prompt,
+)
 from diffinity.processes.base import Process
+from diffinity.processes.causal import METHODS as CAUSAL_METHODS
+from diffinity.processes.causal import CausalProcess
 from diffinity.processes.gaussian import GaussianProcess
 from diffinity.processes.masked import MaskedProcess
 from diffinity.processes.tokens import Network
@@ -24,6 +33,7 @@ PROPOSALS = ("auto", "posterior", "gradient", "chain")
 AUTO = "joint"  # of processes on tokens, by measurement: docs/discrete.md
 TOKEN_OPTIONS = ("temperature", "order", "block_length", "cfg_scale")
 MASK_OPTIONS = ("order", "block_length")
+DIFFUSION_OPTIONS = ("num_inference_steps", "method", "score_temp", "order", "block_length", "cfg_scale")
 
 
 def check_settings(model: TextModel, settings: GenerationSettings) -> None:
@@ -41,6 +51,9 @@ def check_settings(model: TextModel, settings: GenerationSettings) -> None:
     if kind == "embedding":
         _refuse_changed(settings, TOKEN_OPTIONS, "a model of tokens", model)
         _check_embedding(model, settings)
+    elif kind == "causal":
+        _refuse_changed(settings, DIFFUSION_OPTIONS, "a diffusion model", model)
+        _check_choices(model, settings, CAUSAL_METHODS, "auto")
     else:
         _check_token(cast(TokenDiffusion, model), settings, prompted)
 
@@ -63,18 +76,25 @@ def _check_token(model: TokenDiffusion, settings: GenerationSettings, prompted: 
     if model.noise == "uniform":
         _refuse_changed(settings, MASK_OPTIONS, "a model with masked noise", model)
     methods = METHODS if model.noise == "mask" else UNIFORM_METHODS
-    if settings.guidance not in ("auto", *methods):
-        raise InvalidArgument(
-            f"guidance of a {type(model).__name__} must be one of auto, {', '.join(methods)}, but is "
-            f"{settings.guidance!r}"
-        )
+    _check_choices(model, settings, ("auto", *methods), "joint")
     if settings.cfg_scale > 0 and not prompted:
         raise InvalidArgument("cfg_scale needs a prompt: it compares with and without one")
     if settings.cfg_scale > 0 and model.noise != "mask":
         raise InvalidArgument("cfg_scale masks the prompt, and a model with uniform noise has no mask")
+
+
+def _check_choices(model: TextModel, settings: GenerationSettings, methods: Sequence[str], proposal: str) -> None:
+    """Refuse a guidance that tokens of such a model can't be chosen by, with particles or without."""
+    if settings.guidance not in methods:
+        raise InvalidArgument(
+            f"guidance of a {type(model).__name__} must be one of {', '.join(methods)}, but is "
+            f"{settings.guidance!r}"
+        )
     if settings.particles is not None:
-        if settings.guidance not in ("auto", "joint"):
-            raise InvalidArgument(f"particles are proposed by 'joint' (the default), not by {settings.guidance!r}")
+        if settings.guidance not in ("auto", proposal):
+            raise InvalidArgument(
+                f"particles are proposed by {proposal!r} (the default), not by {settings.guidance!r}"
+            )
         if settings.temperature == 0:
             raise InvalidArgument("particles need a temperature above 0")
 
@@ -90,7 +110,7 @@ def prompt_of(model: TextModel, settings: GenerationSettings) -> list[int] | Non
     """The token ids of what the model reads before it writes; None if nothing was asked for."""
     if settings.prompt is None and settings.messages is None:
         return None
-    return cast(TokenDiffusion, model).encode_prompt(settings.prompt, settings.messages)
+    return cast(TokenDiffusion | CausalModel, model).encode_prompt(settings.prompt, settings.messages)
 
 
 def make_process(
@@ -103,7 +123,13 @@ def make_process(
     context: Sequence[int] | None = None,
 ) -> Process[Any, Any]:
     """The process that writes one row of `length` tokens for each automaton; `weighted` for particles."""
-    if check_model(model) == "token":
+    kind = check_model(model)
+    if kind == "causal":
+        causal = cast(CausalModel, model)
+        temperature = causal.temperature if settings.temperature is None else settings.temperature
+        method = cast(Any, settings.guidance)
+        return CausalProcess(causal, automata, length, method, temperature, context=context, weighted=weighted)
+    if kind == "token":
         return _token_process(cast(TokenDiffusion, model), automata, length, settings, weighted, context)
     assert context is None  # `check_settings` refuses a prompt for a model that reads none
     lm = cast(EmbeddingDiffusion, model)

@@ -23,7 +23,7 @@ from diffinity.errors import InvalidArgument
 from diffinity.generation.generator import comfortable_length
 from diffinity.generation.making import check_settings, make_process, prompt_of
 from diffinity.generation.settings import GenerationSettings
-from diffinity.models.protocol import Messages, TextModel, vocabulary_of
+from diffinity.models.protocol import Messages, TextModel, check_model, vocabulary_of
 from diffinity.processes.base import Draws
 from diffinity.sampling import sample_particles
 
@@ -57,7 +57,8 @@ def probabilities(
     """The probability of each of several texts, or constraints, under the model, after a prompt if it reads one.
 
     "particles" makes `repeats` unbiased estimates of `particles` trajectories each; "factorised" reads the
-    distributions of the first network call (of `repeats` calls for a model that starts from random noise).
+    distributions of the first network call (of `repeats` calls for a model that starts from random noise), which
+    an autoregressive model can't.
     `length` is that of the texts, by default what the longest choice needs; `options` are those of
     `GenerationSettings`.
 
@@ -70,6 +71,11 @@ def probabilities(
         raise InvalidArgument("there are no choices: give at least one text or constraint")
     if estimate not in ("particles", "factorised"):
         raise InvalidArgument(f"estimate must be 'particles' or 'factorised', but is {estimate!r}")
+    if estimate == "factorised" and check_model(model) == "causal":
+        raise InvalidArgument(
+            f"a {type(model).__name__} says nothing of later positions in one network call: only diffusion models "
+            "have a factorised estimate"
+        )
     if repeats < 1:
         raise InvalidArgument(f"repeats must be at least 1, but is {repeats}")
     settings = GenerationSettings.of(None, prompt=prompt, messages=messages, **options)

@@ -1,4 +1,4 @@
-"""Diffusion language models: the protocol, PLAID, LangFlow, the exact Markov model, and their files."""
+"""Language models: the protocol, PLAID, LangFlow, the exact Markov model, and their files."""
 
 from diffinity.models.langflow import LangFlowConfig
 from diffinity.models.langflow_import import import_langflow
@@ -10,6 +10,7 @@ from diffinity.models.plaid import PlaidConfig
 from diffinity.models.plaid_import import import_plaid
 from diffinity.models.plaid_lm import PlaidLM
 from diffinity.models.protocol import (
+    CausalModel,
     DiffusionLM,
     EmbeddingDiffusion,
     SamplingDefaults,
@@ -19,6 +20,7 @@ from diffinity.models.protocol import (
 
 __all__ = [
     "Bound",
+    "CausalModel",
     "DiffusionLM",
     "EmbeddingDiffusion",
     "LangFlowConfig",

@@ -6,7 +6,9 @@ code of their own, which runs only where it is asked for (`trust_remote_code=Tru
 
 from __future__ import annotations
 
+import copy
 import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -16,7 +18,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from diffinity.errors import CheckpointError, InvalidArgument
-from diffinity.models.protocol import Messages, Noise, SamplingDefaults, TokenDiffusion
+from diffinity.models.protocol import CausalModel, Messages, Noise, SamplingDefaults, TokenDiffusion
 
 SMALLEST_ALPHA = 1e-3  # of MDLM's and Duo's noise schedules: a token is itself with probability 1 − (1 − ε)·t
 TURN_ENDS = ("<|eot_id|>", "<|im_end|>", "<|role_end|>")  # end a turn of a conversation, and so a text
@@ -40,6 +42,18 @@ DIALECTS = {
 }
 
 
+def is_causal(config: Mapping[str, Any]) -> bool:
+    """Whether a config of `transformers` is that of a model of its own that predicts the next token.
+
+    Models with code of their own are not: block diffusion models call themselves causal too.
+
+    >>> is_causal({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}), is_causal({"model_type": "bert"})
+    (True, False)
+    """
+    names = [str(name) for name in config.get("architectures") or ()]
+    return not config.get("auto_map") and any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names)
+
+
 class HuggingFaceDiffusion(TokenDiffusion):
     """A masked or uniform diffusion model of `transformers` as a `TokenDiffusion`.
 
@@ -60,11 +74,10 @@ class HuggingFaceDiffusion(TokenDiffusion):
         self.noise, self.order = self.dialect.noise, self.dialect.order
         self.temperature, self.reads_prompts = self.dialect.temperature, True
         self.sampling_defaults = SamplingDefaults(num_inference_steps=128, length=128)
-        self.eos_token_id = _needed(tokenizer.eos_token_id, name, "end-of-text token")
+        self.eos_token_id = self._end = _needed(tokenizer.eos_token_id, name, "end-of-text token")
         self._mask_id = self._found_mask(mask_id, name) if self.noise == "mask" else -1
         self._takes_time = "timesteps" in inspect.signature(network.forward).parameters
-        ends = {tokenizer.convert_tokens_to_ids(text) for text in TURN_ENDS} - {None, tokenizer.unk_token_id}
-        self._ends = sorted(int(end) for end in ends - {self.eos_token_id})
+        self._ends = _turn_ends(tokenizer, self._end)
         probe = torch.full((1, 2), max(self._mask_id, 0), device=self.device)
         self._vocab_size = int(self._raw(probe, torch.ones(1), name).shape[-1])
 
@@ -127,27 +140,14 @@ class HuggingFaceDiffusion(TokenDiffusion):
         if self.dialect.shifted:
             scores = torch.cat([scores[:, :1], scores[:, :-1]], dim=1)
         scores = scores[:, whole.shape[1] - tokens.shape[1] :].clone()
-        if self._ends:
-            ends = [self.eos_token_id, *self._ends]
-            scores[:, :, self.eos_token_id] = scores[:, :, ends].float().logsumexp(dim=-1).to(scores.dtype)
-            scores[:, :, self._ends] = -torch.inf
+        scores = _with_one_end(scores, self._end, self._ends)
         if 0 <= self._mask_id < self._vocab_size:
             scores[:, :, self._mask_id] = -torch.inf  # the mask is in the vocabulary, but is no prediction
         return scores
 
     def encode_prompt(self, prompt: str | None, messages: Messages | None) -> list[int]:
         """The prompt's tokens; a conversation's through the chat template, with the answer about to begin."""
-        if messages is None:
-            return list(self._words(prompt)["input_ids"])
-        if not self._words.chat_template:
-            raise InvalidArgument("this model's tokenizer has no chat template: give prompt=, not messages=")
-        try:
-            text = self._words.apply_chat_template(
-                [dict(message) for message in messages], add_generation_prompt=True, tokenize=False
-            )
-        except Exception as error:  # a template is a program of the model's author
-            raise InvalidArgument(f"the model's chat template refuses these messages: {error}") from None
-        return list(self._words(text, add_special_tokens=False)["input_ids"])
+        return _encoded(self._words, prompt, messages)
 
     @torch.no_grad()
     def _raw(self, tokens: Tensor, t: Tensor, name: str = "the model") -> Tensor:
@@ -161,51 +161,124 @@ class HuggingFaceDiffusion(TokenDiffusion):
         return scores
 
 
-@dataclass(frozen=True)
-class HuggingFaceCausal:
-    """A causal LM such as GPT-2 as a `CausalModel`; `first` is the token that stands before a text."""
+class HuggingFaceCausal(CausalModel):
+    """A causal model of `transformers`, such as GPT-2, as a `CausalModel`.
 
-    network: Any
-    tokenizer: Tokenizer
-    eos_token_id: int
-    first: int
-    vocab_size: int
+    The tokens that end a turn count as the end of the text, as those of a `HuggingFaceDiffusion` do.
+    """
+
+    reads_prompts = True
+
+    def __init__(self, network: Any, tokenizer: Any, *, name: str = "the model") -> None:
+        self.network, self._words = network, tokenizer
+        self.sampling_defaults = SamplingDefaults(length=128)
+        self.eos_token_id = self._end = _needed(tokenizer.eos_token_id, name, "end-of-text token")
+        first = tokenizer.bos_token_id
+        self._first = int(self._end if first is None else first)  # stands before a text without a prompt
+        self._ends = _turn_ends(tokenizer, self._end)
+        self._vocab_size = int(network.get_output_embeddings().weight.shape[0])
 
     @staticmethod
-    def load(name: str, *, device: str = "cpu", trust_remote_code: bool = False) -> HuggingFaceCausal:
-        """The model called `name` on the hub, or in a folder."""
-        network, tokenizer = load_transformers(("AutoModelForCausalLM",), name, device, None, trust_remote_code)
-        eos = _needed(tokenizer.eos_token_id, name, "end-of-text token")
-        first = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else eos
-        size = int(network.get_output_embeddings().weight.shape[0])
-        return HuggingFaceCausal(network, tokenizer.backend_tokenizer, eos, int(first), size)
+    def load(
+        name: str,
+        *,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype | None = None,
+        trust_remote_code: bool = False,
+        tokenizer: str | None = None,
+        revision: str | None = None,
+    ) -> HuggingFaceCausal:
+        """The model called `name` on the hub, or in a folder; `dtype` if not given is that of its files."""
+        network, words = load_transformers(
+            ("AutoModelForCausalLM",), name, device, dtype, trust_remote_code, tokenizer, revision
+        )
+        return HuggingFaceCausal(network, words, name=name)
 
-    def start(self, n: int, length: int) -> HuggingFaceContinuations:
-        return HuggingFaceContinuations(self.network, n, self.first)
+    @property
+    def tokenizer(self) -> Tokenizer:
+        backend: Tokenizer = self._words.backend_tokenizer
+        return backend
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.network.device
+        return device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        dtype: torch.dtype = self.network.dtype
+        return dtype
+
+    @property
+    def vocab_size(self) -> int:
+        return self._vocab_size
+
+    def start(self, n: int, length: int, context: Sequence[int] | None = None) -> HuggingFaceContinuations:
+        before = torch.tensor(list(context or [self._first])).expand(n, -1)
+        return HuggingFaceContinuations(self.network, before, self._end, self._ends)
+
+    def encode_prompt(self, prompt: str | None, messages: Messages | None) -> list[int]:
+        """The prompt's tokens; a conversation's through the chat template, with the answer about to begin."""
+        return _encoded(self._words, prompt, messages)
 
 
 class HuggingFaceContinuations:
-    """Sequences of a `transformers` model with the library's own cache."""
+    """Sequences of a `transformers` model, begun by the tokens `before` (n, t), with the library's own cache."""
 
-    def __init__(self, network: Any, n: int, first: int) -> None:
-        self._network = network
+    def __init__(self, network: Any, before: Tensor, end: int, ends: Sequence[int] = ()) -> None:
+        self._network, self._end, self._ends = network, end, list(ends)
         self._cache: Any = None
-        self.append(torch.full((n,), first))
+        takes = inspect.signature(network.forward).parameters
+        self._options = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+        self._read(before)
 
     def logits(self) -> Tensor:
         return self._logits
 
-    @torch.no_grad()
     def append(self, tokens: Tensor) -> None:
-        ids = tokens[:, None].to(self._network.device)
-        out = self._network(input_ids=ids, past_key_values=self._cache, use_cache=True)
-        self._cache = out.past_key_values
-        self._logits: Tensor = out.logits[:, -1]
+        self._read(tokens[:, None])
 
-    def select(self, rows: Tensor) -> None:
-        rows = rows.to(self._network.device)
-        self._cache.reorder_cache(rows)
-        self._logits = self._logits[rows]
+    @torch.no_grad()
+    def _read(self, tokens: Tensor) -> None:
+        ids = tokens.to(self._network.device)
+        out = self._network(input_ids=ids, past_key_values=self._cache, use_cache=True, **self._options)
+        self._cache = out.past_key_values
+        self._logits: Tensor = _with_one_end(out.logits[:, -1].clone(), self._end, self._ends)
+
+    def select(self, rows: Tensor) -> HuggingFaceContinuations:
+        rows, selected = rows.to(self._network.device), copy.copy(self)
+        selected._cache = copy.deepcopy(self._cache)  # the library reorders in place
+        selected._cache.batch_select_indices(rows)
+        selected._logits = self._logits[rows]
+        return selected
+
+
+def _turn_ends(tokenizer: Any, end: int) -> list[int]:
+    """The tokens besides the end token that end a turn of a conversation, and so a text."""
+    ends = {tokenizer.convert_tokens_to_ids(text) for text in TURN_ENDS} - {None, tokenizer.unk_token_id}
+    return sorted(int(other) for other in ends - {end})
+
+
+def _with_one_end(logits: Tensor, end: int, others: list[int]) -> Tensor:
+    """Logits (..., V), changed in place: the probability of other ends is added to that of the end token."""
+    if others:
+        logits[..., end] = logits[..., [end, *others]].float().logsumexp(dim=-1).to(logits.dtype)
+        logits[..., others] = -torch.inf
+    return logits
+
+
+def _encoded(tokenizer: Any, prompt: str | None, messages: Messages | None) -> list[int]:
+    if messages is None:
+        return list(tokenizer(prompt)["input_ids"])
+    if not tokenizer.chat_template:
+        raise InvalidArgument("this model's tokenizer has no chat template: give prompt=, not messages=")
+    try:
+        text = tokenizer.apply_chat_template(
+            [dict(message) for message in messages], add_generation_prompt=True, tokenize=False
+        )
+    except Exception as error:  # a template is a program of the model's author
+        raise InvalidArgument(f"the model's chat template refuses these messages: {error}") from None
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def load_transformers(

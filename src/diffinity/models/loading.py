@@ -1,4 +1,4 @@
-"""`load`: a model from a folder, from the Hugging Face hub, or the one that ships inside the package."""
+"""`load`: a model from a folder, from the Hugging Face hub, or one of those inside the package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from diffinity.errors import CheckpointError
 from diffinity.models.hub import CONFIG, fetch_config, fetch_model
-from diffinity.models.hugging_face import HuggingFaceDiffusion
+from diffinity.models.hugging_face import HuggingFaceCausal, HuggingFaceDiffusion, is_causal
 from diffinity.models.known import KNOWN, known_folder
 from diffinity.models.langflow_import import import_langflow
 from diffinity.models.langflow_lm import LangFlowLM
@@ -19,14 +19,17 @@ from diffinity.models.plaid_lm import PlaidLM
 from diffinity.models.pretrained import is_published_langflow, read_config, transformers_config
 from diffinity.models.transformer import AutoregressiveLM, MaskedLM
 
-KINDS: dict[str, type[PlaidLM] | type[LangFlowLM] | type[MarkovLM] | type[MaskedLM]] = {
+Loaded = PlaidLM | LangFlowLM | MarkovLM | MaskedLM | AutoregressiveLM
+KINDS: dict[str, type[Loaded]] = {
     PlaidLM.kind: PlaidLM,
     LangFlowLM.kind: LangFlowLM,
     MarkovLM.kind: MarkovLM,
     MaskedLM.kind: MaskedLM,
+    AutoregressiveLM.kind: AutoregressiveLM,
 }
 COMPANIONS = {kind.kind: kind for kind in (AutoregressiveLM, MaskedLM)}
 EMBEDDED = Path(__file__).parent / "embedded" / "default"
+EMBEDDED_COMPANIONS = {f"embedded-{kind}": EMBEDDED.with_name(kind) for kind in COMPANIONS}
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -62,23 +65,26 @@ def load(
     verify: bool = True,
     trust_remote_code: bool = False,
     tokenizer: str | None = None,
-) -> PlaidLM | LangFlowLM | MarkovLM | MaskedLM | HuggingFaceDiffusion:
+) -> Loaded | HuggingFaceDiffusion | HuggingFaceCausal:
     """The model in a folder, or a known one by its short name, or one on the hub by its `owner/name`.
 
-    Without `source`, the embedded default. A folder comes first: one called langflow-owt hides the known model.
+    Without `source`, the embedded default; its companions are "embedded-masked" and "embedded-autoregressive". A
+    folder comes first: one called langflow-owt hides the known model.
     `block_dtype=torch.bfloat16` halves the blocks of PLAID and LangFlow, as their authors run them on a GPU. A
-    folder or hub id of a `transformers` model (LLaDA, Dream, MDLM, Duo) is read by that library, in the type
-    `block_dtype` or its own; such models bring code, which runs only with `trust_remote_code=True`. `tokenizer`
-    names one for a model that has none.
+    folder or hub id of a `transformers` model (LLaDA, Dream, MDLM, Duo, or a causal one such as GPT-2) is read by
+    that library, in the type `block_dtype` or its own; diffusion models bring code, which runs only with
+    `trust_remote_code=True`. `tokenizer` names one for a model that has none.
 
     >>> load("no/such/folder")
     Traceback (most recent call last):
     diffinity.errors.CheckpointError: there is no model at 'no/such/folder': expected a folder with \
-config.json, a hub id such as owner/name, or one of langflow-owt, langflow-lm1b, plaid-1b
+config.json, a hub id such as owner/name, or one of langflow-owt, langflow-lm1b, plaid-1b, \
+embedded-autoregressive, embedded-masked
     """
-    name = _transformers_name(source, revision)
-    if name is not None:
-        return HuggingFaceDiffusion.load(
+    in_transformers = _in_transformers(source, revision)
+    if in_transformers is not None:
+        name, kind = in_transformers
+        return kind.load(
             name,
             device=device,
             dtype=block_dtype,
@@ -88,17 +94,12 @@ config.json, a hub id such as owner/name, or one of langflow-owt, langflow-lm1b,
         )
     folder = model_folder(source, revision)
     config = read_config(folder)
-    if config["kind"] == AutoregressiveLM.kind:
-        raise CheckpointError(
-            f"{folder} holds a companion ({config['kind']}), not a diffusion model: read it with "
-            "diffinity.models.transformer.AutoregressiveLM.from_pretrained"
-        )
     if config["kind"] not in KINDS:
         raise CheckpointError(f"{folder / CONFIG}: unknown kind {config['kind']!r}; known: {', '.join(KINDS)}")
     if tokenizer is not None and is_published_langflow(config):
         return import_langflow(folder, tokenizer, verify=verify).to(device, block_dtype=block_dtype)
     model = KINDS[config["kind"]].read(folder, config, verify=verify)
-    if isinstance(model, MaskedLM):
+    if isinstance(model, MaskedLM | AutoregressiveLM):
         return model.to(device)
     if not isinstance(model, MarkovLM):
         return model.to(device, block_dtype=block_dtype)
@@ -107,9 +108,11 @@ config.json, a hub id such as owner/name, or one of langflow-owt, langflow-lm1b,
     return model
 
 
-def _transformers_name(source: str | Path | None, revision: str | None) -> str | None:
-    """What `transformers` is to load: a folder or hub id whose config is that library's; else None."""
-    if source is None or source in KNOWN:
+def _in_transformers(
+    source: str | Path | None, revision: str | None
+) -> tuple[str, type[HuggingFaceDiffusion] | type[HuggingFaceCausal]] | None:
+    """A folder or hub id whose config is that library's, and what it is loaded as; else None."""
+    if source is None or source in KNOWN or source in EMBEDDED_COMPANIONS:
         return None
     folder = Path(source)
     if not folder.is_dir():
@@ -117,7 +120,9 @@ def _transformers_name(source: str | Path | None, revision: str | None) -> str |
             return None
         folder = fetch_config(source, revision=revision).parent
     config = transformers_config(folder)
-    return None if config is None else str(source)
+    if config is None:
+        return None
+    return str(source), HuggingFaceCausal if is_causal(config) else HuggingFaceDiffusion
 
 
 def model_folder(source: str | Path | None, revision: str | None = None) -> Path:
@@ -132,11 +137,13 @@ def model_folder(source: str | Path | None, revision: str | None = None) -> Path
     folder = Path(source)
     if folder.is_dir():
         return folder
+    if source in EMBEDDED_COMPANIONS:
+        return EMBEDDED_COMPANIONS[str(source)]
     if source in KNOWN:
         return known_folder(str(source), revision=revision)
     if isinstance(source, str) and HUB_ID.fullmatch(source) and not source.startswith("."):
         return fetch_model(source, revision=revision)
     raise CheckpointError(
         f"there is no model at {str(source)!r}: expected a folder with {CONFIG}, a hub id such as owner/name, or "
-        f"one of {', '.join(KNOWN)}"
+        f"one of {', '.join((*KNOWN, *EMBEDDED_COMPANIONS))}"
     )

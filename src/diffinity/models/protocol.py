@@ -1,8 +1,8 @@
-"""What generation needs of a diffusion language model, and nothing more: one base, two kinds.
+"""What generation needs of a language model, and nothing more: one base, three kinds.
 
-`TextModel` is what every model has. `EmbeddingDiffusion` denoises token embeddings (PLAID, LangFlow), and
-`TokenDiffusion` denoises tokens (LLaDA, Dream, MDLM, Duo). `diffinity.testing` has the laws of both as test
-classes.
+`TextModel` is what every model has. `EmbeddingDiffusion` denoises token embeddings (PLAID, LangFlow),
+`TokenDiffusion` denoises tokens (LLaDA, Dream, MDLM, Duo), and `CausalModel` predicts the next token (GPT-2).
+`diffinity.testing` has the laws of each kind as a test class.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SamplingDefaults:
 
 @runtime_checkable
 class TextModel(Protocol):
-    """What every diffusion language model has: tokens, and how it likes to be sampled."""
+    """What every language model has: tokens, and how it likes to be sampled."""
 
     eos_token_id: int | None = None
     start_token_id: int | None = None  # stands before every text, where the model was trained so
@@ -128,6 +128,38 @@ class TokenDiffusion(TextModel, Protocol):
         raise InvalidArgument(no_prompt(self))
 
 
+class Continuations(Protocol):
+    """Several token sequences of one length that grow together, with what the network has computed of them."""
+
+    def logits(self) -> Tensor:
+        """The logits (n, V) of the next token of each sequence."""
+        ...
+
+    def append(self, tokens: Tensor) -> None:
+        """Put one token (n,) behind each sequence."""
+        ...
+
+    def select(self, rows: Tensor) -> Continuations:
+        """The sequences at these places (m,), some perhaps more than once; the present ones stay as they are."""
+        ...
+
+
+@runtime_checkable
+class CausalModel(TextModel, Protocol):
+    """A model that predicts the next token. Subclass it (or match it) to make any such model usable here."""
+
+    temperature: float = 1.0  # what holds when the caller does not say
+    reads_prompts: bool = False  # whether `start` takes a context and `encode_prompt` makes one
+
+    def start(self, n: int, length: int, context: Sequence[int] | None = None) -> Continuations:
+        """n empty sequences that will have at most `length` tokens, behind the token ids of a prompt."""
+        ...
+
+    def encode_prompt(self, prompt: str | None, messages: Messages | None) -> list[int]:
+        """The token ids of what the model reads before it writes; `messages` go through its chat template."""
+        raise InvalidArgument(no_prompt(self))
+
+
 def no_prompt(model: object) -> str:
     """What is said to a prompt for a model that reads none.
 
@@ -137,14 +169,16 @@ def no_prompt(model: object) -> str:
     return f"a {type(model).__name__} reads no prompt: prefix= is how the output starts"
 
 
-_MEMBERS: dict[type, tuple[str, ...]] = {
-    EmbeddingDiffusion: ("tokenizer", "device", "dtype", "embedding", "gamma", "denoise"),
-    TokenDiffusion: ("tokenizer", "device", "dtype", "vocab_size", "logits"),
+Kind = Literal["embedding", "token", "causal"]
+_KINDS: dict[Kind, tuple[type, tuple[str, ...]]] = {  # the protocol and what it can't do without
+    "embedding": (EmbeddingDiffusion, ("tokenizer", "device", "dtype", "embedding", "gamma", "denoise")),
+    "token": (TokenDiffusion, ("tokenizer", "device", "dtype", "vocab_size", "logits")),
+    "causal": (CausalModel, ("tokenizer", "device", "dtype", "vocab_size", "start")),
 }
 
 
-def check_model(model: object) -> Literal["embedding", "token"]:
-    """Which of the two kinds a model is; where it is neither, what it lacks is named.
+def check_model(model: object) -> Kind:
+    """Which of the three kinds a model is; where it is none, what it lacks is named.
 
     >>> class Half(EmbeddingDiffusion):
     ...     embedding = torch.eye(2)
@@ -154,18 +188,24 @@ def check_model(model: object) -> Literal["embedding", "token"]:
 gamma, denoise
     >>> check_model("gpt2")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    diffinity.errors.InvalidArgument: a model is an EmbeddingDiffusion or a TokenDiffusion, ... not a str: ...
+    diffinity.errors.InvalidArgument: a model is an EmbeddingDiffusion, ... not a str: ...
     """
-    for kind, members in _MEMBERS.items():
-        lacking = [member for member in members if _lacks(model, kind, member)]
+    missing = {
+        kind: [member for member in members if _lacks(model, protocol, member)]
+        for kind, (protocol, members) in _KINDS.items()
+    }
+    for kind, lacking in missing.items():
         if not lacking:
-            return "token" if kind is TokenDiffusion else "embedding"
-        if kind in type(model).__mro__ or len(lacking) < len(members) // 2:
+            return kind
+    for kind, (protocol, members) in _KINDS.items():
+        lacking = missing[kind]
+        of_this_kind = any(member not in lacking and not hasattr(TextModel, member) for member in members)
+        if protocol in type(model).__mro__ or (of_this_kind and len(lacking) <= len(members) // 2):
             raise InvalidArgument(
-                f"{type(model).__name__} is no whole {kind.__name__}: it has no {', '.join(lacking)}"
+                f"{type(model).__name__} is no whole {protocol.__name__}: it has no {', '.join(lacking)}"
             )
     raise InvalidArgument(
-        "a model is an EmbeddingDiffusion or a TokenDiffusion, such as dy.load() gives, not a "
+        "a model is an EmbeddingDiffusion, a TokenDiffusion or a CausalModel, such as dy.load() gives, not a "
         f"{type(model).__name__}: see docs/models.md"
     )
 

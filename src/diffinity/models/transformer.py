@@ -1,12 +1,12 @@
 """The companions of the embedded diffusion model: plain transformers over tokens, with PLAID's blocks.
 
-`causal=True` predicts the next token (the reference for perplexity and the baseline for autoregressive
-constrained decoding); `causal=False` fills in masked tokens (the baseline for masked diffusion).
+`causal=True` predicts the next token (also the reference for perplexity); `causal=False` fills in masked tokens.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -16,9 +16,10 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from diffinity.errors import CheckpointError, InvalidArgument
+from diffinity.models.causal import CachedContinuations
 from diffinity.models.plaid import Block, Linear, PlaidConfig, RMSNorm, Rotary
 from diffinity.models.pretrained import PretrainedLM, load_strictly, unfilled
-from diffinity.models.protocol import SamplingDefaults, TokenDiffusion, no_prompt
+from diffinity.models.protocol import CausalModel, Messages, SamplingDefaults, TokenDiffusion, no_prompt
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,21 @@ class TransformerLM(PretrainedLM):
         return self._tokenizer
 
     @property
-    def mask_id(self) -> int:
-        """The id that stands for a masked token."""
+    def vocab_size(self) -> int:
         return self.network.config.vocab_size
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.embedding.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.network.output_linear.weight.dtype
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move to `device`."""
+        self.network.to(device)
+        return self
 
     def config_fields(self) -> dict[str, Any]:
         return dataclasses.asdict(self.network.config)
@@ -130,11 +143,29 @@ class TransformerLM(PretrainedLM):
         return cls(network, tokenizer, eos_token_id, sampling_defaults)
 
 
-class AutoregressiveLM(TransformerLM):
-    """Predicts the next token; the end token also stands before the first."""
+class AutoregressiveLM(TransformerLM, CausalModel):  # type: ignore[misc]  # its end token is never None
+    """Predicts the next token; the end token also stands before the first.
+
+    >>> from diffinity.models.tokenization import train_bpe
+    >>> network = Transformer(TransformerConfig(257, dim=8, n_blocks=1, n_heads=1, causal=True))
+    >>> model = AutoregressiveLM(network, train_bpe(["a"], 257), eos_token_id=0)
+    >>> model.start(2, length=5).logits().shape
+    torch.Size([2, 257])
+    """
 
     kind: ClassVar[str] = "autoregressive"
     causal: ClassVar[bool] = True
+    reads_prompts = True
+
+    def start(self, n: int, length: int, context: Sequence[int] | None = None) -> CachedContinuations:
+        return CachedContinuations(self.network, n, length, [self.eos_token_id, *(context or ())])
+
+    def encode_prompt(self, prompt: str | None, messages: Messages | None) -> list[int]:
+        """The prompt's tokens; there is no chat template."""
+        if prompt is None:
+            raise InvalidArgument("this model has no chat template: give prompt=, not messages=")
+        ids: list[int] = self.tokenizer.encode(prompt).ids
+        return ids
 
     @torch.no_grad()
     def log_probs(self, tokens: Tensor) -> Tensor:
@@ -159,21 +190,9 @@ class MaskedLM(TransformerLM, TokenDiffusion):  # type: ignore[misc]  # its end 
     temperature = 0.5  # by measurement: docs/discrete.md
 
     @property
-    def vocab_size(self) -> int:
+    def mask_id(self) -> int:
+        """The id that stands for a masked token."""
         return self.network.config.vocab_size
-
-    @property
-    def device(self) -> torch.device:
-        return self.network.embedding.weight.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.network.output_linear.weight.dtype
-
-    def to(self, device: str | torch.device) -> Self:
-        """Move to `device`."""
-        self.network.to(device)
-        return self
 
     @torch.no_grad()
     def logits(self, tokens: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:

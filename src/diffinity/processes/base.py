@@ -70,6 +70,10 @@ class State(Protocol):
         """The state of some rows, perhaps more than once."""
         ...
 
+    def draft(self) -> tuple[Tensor, Tensor]:
+        """What it would read if it were decoded now: tokens (B, L), and how probable each is, float64."""
+        ...
+
 
 S = TypeVar("S", bound=State)
 P = TypeVar("P", bound=StepPrediction)
@@ -146,20 +150,18 @@ def _repaired(tokens: Tensor, automata: Sequence[TokenAutomaton]) -> Tensor:
 
 
 def draft_of(state: State) -> tuple[Tensor, Tensor]:
-    """What a state would read if it were decoded now: tokens (B, L), and how probable each is, float64.
-
-    A token that stands is certain; elsewhere it is the most probable one.
-    """
+    """What a state would read if it were decoded now: tokens (B, L), and how probable each is, float64."""
     if state.prediction is None:
         raise InvalidArgument("a state before the first step has no prediction to show")
-    logits = state.prediction.logits
-    top, tokens = logits.max(dim=-1)
-    sure = (top.double() - logits.double().logsumexp(dim=-1)).exp()
-    standing = getattr(state, "tokens", None)
-    if standing is None:
-        return tokens.cpu(), sure.cpu()
-    known = standing >= 0
-    return torch.where(known, standing, tokens.cpu()), torch.where(known, 1.0, sure.cpu())
+    return state.draft()
+
+
+def most_probable(prediction: StepPrediction | None) -> tuple[Tensor, Tensor]:
+    """The most probable token at every position (B, L), and its probability, float64, on the CPU."""
+    assert prediction is not None
+    top, tokens = prediction.logits.max(dim=-1)
+    sure = (top.double() - prediction.logits.double().logsumexp(dim=-1)).exp()
+    return tokens.cpu(), sure.cpu()
 
 
 class Draws:

@@ -16,7 +16,7 @@ from diffinity.errors import InvalidArgument
 from diffinity.guidance.base import DenoisingStep, Guidance, Prediction, Unguided
 from diffinity.models.protocol import EmbeddingDiffusion, Method
 from diffinity.models.schedule import NoiseLevel
-from diffinity.processes.base import Draws, Ending
+from diffinity.processes.base import Draws, Ending, most_probable
 
 Grid = Literal["uniform", "plaid", "langflow"]
 LANGFLOW_END = 1e-5  # how far from 0 and 1 LangFlow's times stay
@@ -37,6 +37,10 @@ class SamplerState:
         """The state of some rows."""
         at = rows.to(self.z.device)
         return replace(self, z=self.z[at], x_selfcond=self.x_selfcond[at])
+
+    def draft(self) -> tuple[Tensor, Tensor]:
+        """The most probable token at every position (B, L), and its probability, float64."""
+        return most_probable(self.prediction)
 
 
 @dataclass(frozen=True)

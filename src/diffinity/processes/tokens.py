@@ -11,6 +11,7 @@ from torch import Tensor
 from diffinity.acceptance.partial import PartialString
 from diffinity.alignment import TokenAutomaton
 from diffinity.models.protocol import TokenDiffusion
+from diffinity.processes.base import most_probable
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,12 @@ class TokenState:
     def select(self, rows: Tensor) -> TokenState:
         """The state of some rows."""
         return replace(self, tokens=self.tokens[rows], log_prob=self.log_prob[rows])
+
+    def draft(self) -> tuple[Tensor, Tensor]:
+        """The tokens (B, L) that stand, which are certain; elsewhere the most probable ones."""
+        tokens, sure = most_probable(self.prediction)
+        known = self.tokens >= 0
+        return torch.where(known, self.tokens, tokens), torch.where(known, 1.0, sure)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from diffinity import __version__
 from diffinity.guidance.unmasking import METHODS as MASKED_METHODS
 from diffinity.models.protocol import TextModel, check_model
+from diffinity.processes.causal import METHODS as CAUSAL_METHODS
 from diffinity.processes.uniform import METHODS as UNIFORM_METHODS
 from diffinity.serve.answers import Answer, View, sse
 from diffinity.serve.batcher import DraftEvent, Job, TextEvent
@@ -283,8 +284,11 @@ async def _unless_gone(work: Any, leaving: asyncio.Task[None]) -> Any:
 
 def _guidances(model: TextModel) -> list[str]:
     """The methods that the page offers to compare."""
-    if check_model(model) == "embedding":
+    kind = check_model(model)
+    if kind == "embedding":
         return ["auto", "gradient", "posterior", "path", "none"]
+    if kind == "causal":
+        return list(CAUSAL_METHODS)
     return ["auto", *(MASKED_METHODS if getattr(model, "noise", "mask") == "mask" else UNIFORM_METHODS)]
 
 

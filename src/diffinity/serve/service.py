@@ -162,7 +162,7 @@ class Service:
 
     def _temperature(self, temperature: float) -> dict[str, Any]:
         """OpenAI's temperature for this model; 1 is the model's own."""
-        if check_model(self.model) == "token":
+        if check_model(self.model) != "embedding":
             return {"temperature": temperature}
         share = COOLEST + (WARMEST - COOLEST) * temperature / 2
         return {"score_temp": share * self.model.sampling_defaults.score_temp}
@@ -239,9 +239,9 @@ class Service:
             raise ApiError(
                 "logprobs do not go with particles, which are chosen by their weights", param="logprobs"
             )
-        if asked is not None and check_model(self.model) == "token":
+        if asked is not None and check_model(self.model) != "embedding":
             raise ApiError(
-                "logprobs are of the last distributions, and a model that denoises tokens chooses them on the way",
+                "logprobs are of the last distributions, and a model of tokens chooses them on the way",
                 param="logprobs",
             )
         return asked

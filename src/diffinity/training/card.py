@@ -185,16 +185,15 @@ lose their thread, JSON beyond a few keys may not close (under a constraint it a
 
 def companion_card(name: str, model: PretrainedLM, runs: Path) -> str:
     use = {
-        "autoregressive": "the reference for perplexity, and the baseline for autoregressive constrained decoding",
-        "masked": "the baseline for masked diffusion (DINGO)",
+        "autoregressive": "the reference for perplexity, and the model of autoregressive constrained decoding",
+        "masked": "the model of masked diffusion",
     }[name]
-    kind = type(model).__name__
     return (
         HEADER
         + f"""# diffinity's {name} companion
 
 {parameters(model) / 1e6:.1f} M parameters, the tokenizer and the corpus of the embedded diffusion model:
-{use} in the benchmarks. Read it with `diffinity.models.transformer.{kind}.from_pretrained`.
+{use} in the benchmarks. Read it with `dy.load("embedded-{name}")`.
 
 ## Training
 
