@@ -24,7 +24,7 @@ FEASIBLE = [case for case in CASES if automaton_of(*case).feasible(4)]
 def device_code(request: pytest.FixtureRequest) -> Any:
     """The code for other devices, run on the CPU, beside the compiled loops."""
 
-    def on_device(chunk: Any, shares: Any, *rest: Any) -> None:
+    def on_device(chunk: Any, probs: Any, *rest: Any) -> None:
         classes._reduce_on_device(chunk, *rest)
 
     if request.param == "compiled":

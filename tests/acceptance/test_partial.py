@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import product
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import torch
 from scipy.stats import chisquare
 
 import diffinity as dy
+from diffinity.acceptance import classes
 from diffinity.acceptance.partial import OPEN, PartialString
 from diffinity.alignment import TokenAutomaton
 
@@ -114,9 +117,13 @@ def test_tokens_whose_probabilities_have_vanished_are_drawn_from_their_logits() 
 
 
 @pytest.mark.parametrize(("pattern", "seed"), CASES[::5])
-def test_the_pass_over_the_vocabulary_on_a_device_is_that_of_the_compiled_loop(pattern: str, seed: int) -> None:
-    string = Case(pattern, seed).string
-    (compiled, largest), (torch_, torch_largest) = string._open, string._open_on_device()
-    np.testing.assert_allclose(torch_.sums, compiled.sums, atol=1e-12)
-    np.testing.assert_allclose(torch_.grouped, compiled.grouped, atol=1e-12)
-    np.testing.assert_allclose(torch_largest, largest, atol=1e-12)
+def test_on_a_device_everything_is_that_of_enumeration_too(pattern: str, seed: int) -> None:
+    def on_device(chunk: torch.Tensor, probs: torch.Tensor, *rest: Any) -> None:
+        classes._reduce_on_device(chunk, *rest)
+
+    case, compiled = Case(pattern, seed), Case(pattern, seed).string.best()
+    with mock.patch.object(classes, "_reduce", on_device):
+        assert case.string.log_prob == pytest.approx(np.log(case.total), abs=1e-9)
+        np.testing.assert_allclose(case.string.marginals(), case.marginals(), atol=1e-9)
+        np.testing.assert_allclose(case.string.confidence, case.marginals().max(axis=1), atol=1e-9)
+        assert case.string.best().tolist() == compiled.tolist()

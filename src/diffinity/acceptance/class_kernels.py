@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from diffinity.acceptance.numba_kernels import I32, I64, TINY, U32, Floats
+from diffinity.acceptance.numba_kernels import I32, I64, TINY, U32, Bools, Floats
 from diffinity.acceptance.rescue_kernels import REACH
 from diffinity.compiled import njit
 
@@ -13,7 +13,7 @@ from diffinity.compiled import njit
 @njit(nogil=True, cache=True)
 def sums_and_maxima(
     logits: NDArray[np.float32],
-    shares: NDArray[np.float32],
+    probs: NDArray[np.float32],
     order: U32,
     begins: I64,
     classes: I64,
@@ -21,9 +21,9 @@ def sums_and_maxima(
     best: Floats,
     where: I32,
 ) -> None:
-    """For each position and each of the classes: Σ shares, the largest logit, and the first token that has it.
+    """For each position and each of the classes: Σ p, the largest logit, and the first token that has it.
 
-    logits and shares are (L, V), `order` (V,) the tokens sorted by class, the results (L, C). Class by class, so
+    logits and probs are (L, V), `order` (V,) the tokens sorted by class, the results (L, C). Class by class, so
     that sums stay in registers; four positions at a time, so that one addition need not wait for the other.
     """
     length = logits.shape[0]
@@ -34,7 +34,7 @@ def sums_and_maxima(
         last = min(first + 3, length - 1)  # at the end some of the four are the same position
         second, third = min(first + 1, last), min(first + 2, last)
         a, b, c, d = logits[first], logits[second], logits[third], logits[last]
-        p, q, r, s = shares[first], shares[second], shares[third], shares[last]
+        p, q, r, s = probs[first], probs[second], probs[third], probs[last]
         for n in range(classes.shape[0]):
             label = classes[n]
             total_a, total_b, total_c, total_d = 0.0, 0.0, 0.0, 0.0
@@ -64,13 +64,19 @@ def sums_and_maxima(
 def logarithms(
     logits: NDArray[np.float32],
     peak: Floats,
+    log_top: Floats,
     temperature: float,
     members: I64,
     first: I64,
+    useful: Bools,
     sums: Floats,
     best: Floats,
+    where: I32,
 ) -> None:
-    """Sums of exp((logit − peak)/T) (L, C) as logarithms, in place; of what underflowed, made again."""
+    """Sums of p (L, C) as logarithms, in place; of what underflowed, made again. log_top is log p of the peak.
+
+    A useful class whose logits are all −inf is represented by its first token.
+    """
     for k in range(sums.shape[0]):
         row = logits[k]
         for c in range(sums.shape[1]):
@@ -78,13 +84,15 @@ def logarithms(
                 sums[k, c] = np.log(sums[k, c])
             elif best[k, c] == -np.inf:
                 sums[k, c] = -np.inf
+                if useful[c]:
+                    where[k, c] = members[first[c]]
             else:
                 total = 0.0
                 for i in range(first[c], first[c + 1]):
                     below = (row[members[i]] - best[k, c]) / temperature
                     if below > -REACH:
                         total += np.exp(below)
-                sums[k, c] = (best[k, c] - peak[k]) / temperature + np.log(total)
+                sums[k, c] = (best[k, c] - peak[k]) / temperature + log_top[k] + np.log(total)
 
 
 @njit(nogil=True, cache=True)
@@ -107,3 +115,29 @@ def states_after(table: I32, class_of: I32, start: int, ids: NDArray[np.int64]) 
         if state < 0:
             return -1
     return state
+
+
+@njit(nogil=True, cache=True)
+def draw_tokens(
+    logits: NDArray[np.float32],  # (M, V)
+    rows: I64,  # (k,): of the logits
+    labels: I64,  # (k,): the class that each token is of
+    tops: Floats,  # (k,): the largest logit of the class
+    totals: Floats,  # (k,): Σ exp(logit − top) of the class
+    order: I64,  # (V,): tokens by class
+    first: I64,  # (C+1,)
+    draws: Floats,  # (k,): numbers from [0, 1)
+    ids: I64,  # (k,), out
+) -> None:
+    """A token of each class in proportion to its probability."""
+    for i in range(rows.shape[0]):
+        row, label = logits[rows[i]], labels[i]
+        rest = draws[i] * totals[i]
+        ids[i] = order[first[label]]
+        for j in range(np.uint64(first[label]), np.uint64(first[label + 1])):
+            share = np.exp(row[order[j]] - tops[i])
+            if share > 0.0:
+                ids[i] = order[j]
+                rest -= share
+                if rest < 0.0:
+                    break

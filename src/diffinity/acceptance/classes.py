@@ -50,6 +50,10 @@ class ClassScores:
     def length(self) -> int:
         return int(self.log_sums.shape[0])
 
+    def at(self, rows: NDArray[np.int64]) -> ClassScores:
+        """Those of some positions, all of them open."""
+        return ClassScores(self.log_sums[rows], self.best[rows], self.where[rows], self.log_norm[rows], {})
+
     @cached_property
     def _scaled(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         peak = self.log_sums.max(axis=1)
@@ -86,7 +90,7 @@ def class_scores(
     log_sums, best, where = np.empty(shape), np.empty(shape), np.empty(shape, np.int32)
     log_norm = np.zeros(length)
     settled = choices or {}
-    for first, last in _open_stretches(length, settled):
+    for first, last in _open_stretches(length, settled) if settled else [(0, length)] * (length > 0):
         part = slice(first, last)
         log_norm[part] = _fill(logits[part], automaton, temperature, log_sums[part], best[part], where[part])
     for k, choice in settled.items():
@@ -137,54 +141,49 @@ def _fill(
     rows = min(logits.shape[0], max(1, CHUNK_BYTES // (4 * logits.shape[1])))
     log_norm = np.empty(logits.shape[0])
     dtype = logits.dtype if logits.dtype in (torch.float32, torch.float64) else torch.float32
-    room = torch.empty((rows, logits.shape[1]), dtype=dtype, device=logits.device)
     for first in range(0, logits.shape[0], rows):
         part = slice(first, first + rows)
         chunk = logits[part].detach().to(dtype)
-        peak = chunk.amax(dim=1, keepdim=True)
-        peak = torch.where(peak.isfinite(), peak, torch.zeros_like(peak))
-        shares = torch.sub(chunk, peak, out=room[: len(chunk)]).div_(temperature).exp_()
+        probs = (chunk if temperature == 1 else chunk / temperature).softmax(dim=1)
+        peak, top = chunk.amax(dim=1).double().cpu().numpy(), probs.amax(dim=1).double().cpu().numpy()
+        if not np.isfinite(peak).all():  # rows in which nothing is possible
+            probs, top = probs.nan_to_num(), np.where(np.isfinite(peak), top, 1.0)
+            peak = np.where(np.isfinite(peak), peak, 0.0)
+        log_top = np.log(top)  # log p of the largest logit
         tables = log_sums[part], best[part], where[part]
-        peaks = peak[:, 0].double().cpu().numpy()
         if chunk.device.type == "cpu":
-            _reduce(chunk, shares, automaton, temperature, peaks, *tables)
+            _reduce(chunk, probs, automaton, temperature, peak, log_top, *tables)
         else:
-            _reduce_on_device(chunk, automaton, temperature, peaks, *tables)
-        log_total = shares.sum(dim=1).double().log_().cpu().numpy()
-        log_sums[part] -= log_total[:, None]
-        best[part] = (best[part] - peaks[:, None]) / temperature - log_total[:, None]
-        log_norm[part] = peaks + temperature * log_total
-    useless = ~automaton.useful
-    log_sums[:, useless], best[:, useless], where[:, useless] = -np.inf, -np.inf, -1
-    order, begins = automaton.tokens_by_class
-    impossible = (where < 0) & automaton.useful  # all logits of the class are −inf: its first token stands for it
-    where[impossible] = np.broadcast_to(order[begins[:-1]], where.shape)[impossible]
+            _reduce_on_device(chunk, automaton, temperature, peak, log_top, *tables)
+        best[part] = (best[part] - peak[:, None]) / temperature + log_top[:, None]
+        log_norm[part] = peak - temperature * log_top
     return log_norm
 
 
 def _reduce(
     chunk: Tensor,
-    shares: Tensor,
+    probs: Tensor,
     automaton: TokenAutomaton,
     temperature: float,
     peak: NDArray[np.float64],
+    log_top: NDArray[np.float64],
     log_sums: NDArray[np.float64],
     best: NDArray[np.float64],
     where: NDArray[np.int32],
 ) -> None:
-    """For each class log Σ exp((logit − peak)/T), the largest logit and the token that has it, into (n, C)."""
-    x, p = chunk.contiguous().numpy(), shares.numpy()
+    """For each class log Σ p, the largest logit and the token that has it, into (n, C)."""
+    x, p = chunk.contiguous().numpy(), probs.numpy()
     reduce: Any = class_kernels.sums_and_maxima
     reduce(x, p, *automaton.segments, log_sums, best, where)
     if automaton.outside >= 0:
-        _reduce_outside(chunk, shares, automaton, peak, log_sums, best, where)
+        _reduce_outside(chunk, probs, automaton, peak, log_sums, best, where)
     logarithms: Any = class_kernels.logarithms
-    logarithms(x, peak, temperature, *automaton.tokens_by_class, log_sums, best)
+    logarithms(x, peak, log_top, temperature, *automaton.tokens_by_class, automaton.useful, log_sums, best, where)
 
 
 def _reduce_outside(
     chunk: Tensor,
-    shares: Tensor,
+    probs: Tensor,
     automaton: TokenAutomaton,
     peak: NDArray[np.float64],
     sums: NDArray[np.float64],
@@ -196,7 +195,7 @@ def _reduce_outside(
     These tokens stand only where all tokens are alike, so a largest one counts only if it is the largest of all.
     """
     c = automaton.outside
-    sums[:, c] = np.maximum(shares.sum(dim=1).double().numpy() - sums.sum(axis=1), 0.0)
+    sums[:, c] = np.maximum(probs.sum(dim=1).double().numpy() - sums.sum(axis=1), 0.0)
     x = chunk.numpy()
     for k in np.flatnonzero(best.max(axis=1) < peak):
         token = int(x[k].argmax())
@@ -208,6 +207,7 @@ def _reduce_on_device(
     automaton: TokenAutomaton,
     temperature: float,
     peak: NDArray[np.float64],
+    log_top: NDArray[np.float64],
     log_sums: NDArray[np.float64],
     best: NDArray[np.float64],
     where: NDArray[np.int32],
@@ -227,7 +227,12 @@ def _reduce_on_device(
     total = below.new_zeros(n, automaton.n_classes, dtype=torch.float64).scatter_add_(1, class_of, below.double())
     best[:] = top.double().cpu().numpy()
     where[:] = torch.where(token < vocab, token, -1).cpu().numpy()
-    log_sums[:] = (best - peak[:, None]) / temperature + total.log().cpu().numpy()
+    log_sums[:] = (best - peak[:, None]) / temperature + log_top[:, None] + total.log().cpu().numpy()
+    useless = ~automaton.useful
+    log_sums[:, useless], best[:, useless], where[:, useless] = -np.inf, -np.inf, -1
+    order, begins = automaton.tokens_by_class
+    impossible = (where < 0) & automaton.useful  # all logits of the class are −inf: its first token stands for it
+    where[impossible] = np.broadcast_to(order[begins[:-1]], where.shape)[impossible]
 
 
 def log_ratios(scores: ClassScores, automaton: TokenAutomaton) -> tuple[float, NDArray[np.float64] | None]:
@@ -293,10 +298,15 @@ def draw_string(
             within = choice.log_weights[automaton.class_of[choice.tokens] == label]
         else:
             tokens = order[first[label] : first[label + 1]]
-            row = logits[k].detach().index_select(0, torch.from_numpy(tokens).to(logits.device))
-            within = (row.float() if row.dtype != torch.float64 else row).div(temperature).cpu().numpy()
+            within = logits_of(logits[k], tokens) / temperature
         ids[k] = tokens[cpu.draw(np.exp(within - within.max()), rng)]
     return ids
+
+
+def logits_of(row: Tensor, tokens: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
+    """The logits of some tokens out of a row (V,) on any device, as at least float32."""
+    chosen = row.detach().index_select(0, torch.from_numpy(tokens).to(row.device))
+    return np.asarray((chosen if chosen.dtype == torch.float64 else chosen.float()).cpu().numpy())
 
 
 def shift_tokens(logits: Tensor, automaton: TokenAutomaton, shift: NDArray[np.float64], out: Tensor) -> None:

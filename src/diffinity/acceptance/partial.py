@@ -1,8 +1,8 @@
 """Strings that are decided in part: what acceptance says of the open positions, in classes of tokens.
 
 A step of a discrete process asks for log P(L), for how sure each open position is, and for the tokens of a few
-of them. None of that needs q over the whole vocabulary: one pass over the open rows gives the sums and the
-maxima of the classes, and the rest is in classes.
+of them. None of that needs q over the whole vocabulary: one pass over the open rows (`class_scores`) gives the
+sums and the maxima of the classes, and the rest is in classes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from diffinity.acceptance import cpu, path_kernels
+from diffinity.acceptance import class_kernels, cpu, path_kernels
 from diffinity.acceptance import numba_kernels as kernels
 from diffinity.acceptance import partial_kernels as own
+from diffinity.acceptance.classes import ClassScores, class_scores, shift_tokens
 from diffinity.alignment.automaton import TokenAutomaton
 
 OPEN = -1  # a position that has no token yet
@@ -26,7 +27,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class PartialString:
-    """One sample: distributions at its open positions, tokens at the others, on the CPU.
+    """One sample: distributions at its open positions, tokens at the others.
 
     >>> import diffinity as dy
     >>> ab = dy.align(dy.Regex("ab|ba"), dy.Vocabulary([b"a", b"b"]), framing="exact")
@@ -50,28 +51,14 @@ class PartialString:
         return np.flatnonzero(self.tokens == OPEN)
 
     @cached_property
-    def scores(self) -> cpu.Scores:
-        """The distributions of the open positions on the CPU."""
-        return cpu.split(self.logits[None].cpu(), True)[0]
+    def scores(self) -> ClassScores:
+        """The sums and maxima of the classes at the open positions."""
+        return class_scores(self.logits, self.automaton)
 
     @cached_property
-    def _open(self) -> tuple[cpu.Weights, Floats]:
-        """The sums of the open rows, and the maxima of their classes (M, C)."""
-        if self.logits.device.type != "cpu":
-            return self._open_on_device()
-        shape = (len(self.at), self.automaton.n_classes)
-        sums, largest = np.empty(shape), np.empty(shape)
-        own.sums_and_maxima(self.scores.probs, *self.automaton.leading_tokens, sums, largest)
-        return cpu.weights(self.scores, self.automaton, sums), largest
-
-    def _open_on_device(self) -> tuple[cpu.Weights, Floats]:
-        """As `_open`, with the pass over the vocabulary where the logits are; only the classes come to the CPU."""
-        probs = self.logits.double().softmax(dim=-1)
-        index = torch.from_numpy(self.automaton.class_of.astype(np.int64)).to(probs.device).expand_as(probs)
-        zeros = probs.new_zeros(len(self.at), self.automaton.n_classes)
-        sums = zeros.scatter_add(1, index, probs).cpu().numpy()
-        largest = zeros.scatter_reduce(1, index, probs, reduce="amax").cpu().numpy()
-        return cpu.weights(cpu.Scores(np.empty((len(self.at), 0))), self.automaton, sums), largest
+    def _open(self) -> cpu.Weights:
+        """The sums of the open rows as the dynamic programme takes them."""
+        return self.scores.weights(self.automaton)
 
     @cached_property
     def _labels(self) -> NDArray[np.int64]:
@@ -82,7 +69,7 @@ class PartialString:
     @cached_property
     def _grouped(self) -> Floats:
         """(L, G): the weight of every group of classes."""
-        edges, rows = self.automaton.edges, self._open[0]
+        edges, rows = self.automaton.edges, self._open
         grouped = np.empty((len(self.tokens), edges.n_groups))
         grouped[self.at] = rows.grouped
         own.decided_groups(self._labels, edges.members_first, edges.members, grouped)
@@ -90,7 +77,7 @@ class PartialString:
 
     @cached_property
     def _forward(self) -> tuple[float, Floats]:
-        return self._log_prob_of(self._grouped, float(self._open[0].log_scale.sum()))
+        return self._log_prob_of(self._grouped, float(self._open.log_scale.sum()))
 
     def _log_prob_of(self, grouped: Floats, log_scale: float) -> tuple[float, Floats]:
         automaton, length = self.automaton, len(grouped)
@@ -106,13 +93,9 @@ class PartialString:
     @cached_property
     def confidence(self) -> Floats:
         """(M,): the largest probability of a token given acceptance, at each open position."""
-        rows, largest = self._open
-        ratio = self._ratio
-        if ratio is None:  # nothing that the model finds possible is accepted
-            return largest.max(axis=1)
-        sure = np.empty(len(self.at))
-        own.confidence(largest, ratio, rows.log_scale, rows.sums, sure)
-        return sure
+        if self._ratio is None:  # nothing that the model finds possible is accepted
+            return np.asarray(np.exp(self.scores.best.max(axis=1)))
+        return np.asarray((np.exp(self.scores.best - self._open.log_scale[:, None]) * self._ratio).max(axis=1))
 
     @cached_property
     def _ratio(self) -> Floats | None:
@@ -128,14 +111,16 @@ class PartialString:
         kernels.spread(posterior[self.at], edges.members_first, edges.members, ratio)
         return ratio
 
-    def marginals(self) -> cpu.Array:
-        """(M, V): q of the open positions; p where P(L) = 0."""
-        q = np.empty_like(self.scores.probs)
+    def marginals(self) -> Tensor:
+        """(M, V): q of the open positions, where the logits are; p where P(L) = 0."""
+        logits = self.logits if self.logits.dtype == torch.float64 else self.logits.float()
         if self._ratio is None:
-            q[:] = self.scores.probs
-        else:
-            cpu.expand(self.scores, self.automaton, self._open[0], self._ratio, q)
-        return q
+            return logits.softmax(dim=-1)
+        with np.errstate(divide="ignore"):
+            log_ratio = np.log(self._ratio) - (self._open.log_scale + self.scores.log_norm)[:, None]
+        log_q = torch.empty_like(logits)
+        shift_tokens(logits, self.automaton, log_ratio, log_q)
+        return log_q.exp_()
 
     def draw(self, chosen: NDArray[np.int64], draws: Floats) -> NDArray[np.int64]:
         """The tokens of some open positions (indices into `at`) of a string drawn from p given acceptance.
@@ -156,32 +141,33 @@ class PartialString:
             path,
         )
         order, first = self.automaton.tokens_by_class
-        rows, at = self._rows(chosen), self.at[chosen]
+        scores, at = self.scores, self.at[chosen]
         labels, ids = np.empty(len(chosen), np.int64), np.empty(len(chosen), np.int64)
-        own.draw_tokens(
-            rows.probs,
-            np.arange(len(chosen)),
-            path[at],
-            self._open[0].scaled[chosen],
-            edges.members_first,
-            edges.members,
+        own.draw_classes(
+            self._open.scaled, chosen, path[at], edges.members_first, edges.members, draws[length + 1 + at], labels
+        )
+        best = scores.best[chosen, labels]
+        logits, rows = self._on_cpu(chosen)
+        class_kernels.draw_tokens(
+            logits,
+            rows,
+            labels,
+            best + scores.log_norm[chosen],
+            np.exp(scores.log_sums[chosen, labels] - best),
             order,
             first,
-            draws[length + 1 + at],
             draws[2 * length + 1 + at],
-            labels,
             ids,
         )
-        for i in np.flatnonzero(ids < 0):  # all tokens of the class have vanished
-            tokens = order[first[labels[i]] : first[labels[i] + 1]]
-            ids[i] = _by_logits(rows, int(i), tokens, draws[2 * length + 1 + at[i]])
         return ids
 
-    def _rows(self, chosen: NDArray[np.int64]) -> cpu.Scores:
-        """The distributions of some open positions; only theirs come to the CPU."""
-        if self.logits.device.type == "cpu":
-            return self.scores.at(chosen)
-        return cpu.split(self.logits[torch.from_numpy(chosen).to(self.logits.device)][None].cpu(), True)[0]
+    def _on_cpu(self, chosen: NDArray[np.int64]) -> tuple[cpu.Array, NDArray[np.int64]]:
+        """Logits on the CPU and where in them the chosen positions are; of a device only these come over."""
+        logits = self.logits
+        if logits.device.type != "cpu" or logits.dtype not in (torch.float32, torch.float64):
+            logits = logits[torch.from_numpy(chosen).to(logits.device)].float().cpu()
+            return logits.numpy(), np.arange(len(chosen))
+        return logits.contiguous().numpy(), chosen
 
     def best(self, chosen: NDArray[np.int64] | None = None, noise: Floats | None = None) -> NDArray[np.int64]:
         """The tokens (M,) at the open positions of the most probable accepted string.
@@ -192,12 +178,13 @@ class PartialString:
         """
         automaton, edges, length = self.automaton, self.automaton.edges, len(self.tokens)
         rows = np.arange(len(self.at)) if chosen is None else chosen
-        log_probs = self._rows(rows).log_probs()
-        if noise is not None:
-            log_probs = log_probs + noise
-        shape = (len(rows), automaton.n_classes)
-        largest, where = np.empty(shape), np.empty(shape, np.int32)
-        path_kernels.class_maxima(np.maximum(log_probs, cpu.FLOOR), automaton.unsigned_class_of, largest, where)
+        if noise is None:
+            scores = self.scores if chosen is None else self.scores.at(chosen)
+        else:
+            noisy = self.logits[torch.from_numpy(rows).to(self.logits.device)].double().cpu()
+            scores = class_scores(noisy + torch.from_numpy(noise), automaton)
+        where = scores.where
+        largest = np.where(where >= 0, np.maximum(scores.best, cpu.FLOOR), -np.inf)
         by_group = np.empty((len(rows), edges.n_groups))
         which = np.empty(by_group.shape, np.int32)
         path_kernels.group_maxima(largest, edges.members_first, edges.members, by_group, which)
@@ -216,7 +203,7 @@ class PartialString:
         labels[self.at[chosen]] = self.automaton.class_of[ids]
         grouped = self._grouped.copy()
         own.decided_groups(labels, self.automaton.edges.members_first, self.automaton.edges.members, grouped)
-        others = np.delete(self._open[0].log_scale, chosen)
+        others = np.delete(self._open.log_scale, chosen)
         return self._log_prob_of(grouped, float(others.sum()))[0]
 
     def can_complete(self, chosen: NDArray[np.int64], ids: NDArray[np.int64]) -> bool:
@@ -230,11 +217,3 @@ class PartialString:
         return bool(
             own.reachable(grouped, edges.tail, edges.head, edges.group, automaton.start, automaton.accepting)
         )
-
-
-def _by_logits(rows: cpu.Scores, i: int, tokens: NDArray[np.int64], draw: float) -> int:
-    """One of the tokens, drawn by the logits of row i."""
-    if rows.logits is None:
-        return int(tokens[0])
-    scores = rows.logits[i, tokens].astype(np.float64)
-    return int(tokens[own.draw_index(np.exp(scores - scores.max()), draw)])

@@ -160,7 +160,7 @@ class TokenAutomaton:
         """
         if not 0 <= start < self.n_states:
             raise InvalidArgument(f"a window starts in a state from 0 to {self.n_states - 1}, not in {start}")
-        shared = ["useful", "outside", "segments", "leading_tokens", "tokens_by_class", "edges", "arrows"]
+        shared = ["useful", "outside", "segments", "tokens_by_class", "edges", "arrows"]
         if accepting is None:
             accepting = self.finishing(tokens_after)
             shared.append("free")
@@ -192,12 +192,6 @@ class TokenAutomaton:
             row.flags.writeable = False
             rows[k + 1] = rows[k] if np.array_equal(row, rows[k]) else row
         return rows[n]
-
-    @cached_property
-    def leading_tokens(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """All tokens that lead somewhere from some state, in order, and the class of each: (N,), (N,)."""
-        tokens = np.flatnonzero(self.useful[self.class_of]).astype(np.uint32)
-        return tokens, self.unsigned_class_of[tokens]
 
     @property
     def unsigned_class_of(self) -> NDArray[np.uint32]:

@@ -93,7 +93,7 @@ def draw_tokens(scores: Floats, uniforms: Floats, top_p: float = 1.0) -> tuple[I
 
     `top_p` below 1 keeps the fewest most probable tokens that have that much of the sum.
 
-    >>> draw_tokens(np.log([[0.2, 0.0, 0.6]]), np.array([0.3]))[0].tolist()
+    >>> draw_tokens(np.array([[0.2, -np.inf, 2.0]]), np.array([0.3]))[0].tolist()
     [2]
     """
     peak = scores.max(axis=1)

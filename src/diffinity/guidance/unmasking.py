@@ -97,7 +97,7 @@ def _drawn(opening: Opening, string: PartialString, chosen: Ints) -> Ints:
 def _marginals(opening: Opening, order: Order) -> tuple[Ints, Ints]:
     string = _string(opening)
     chosen = opening.positions(order, _sure_given(opening, order))
-    q = string.marginals()[chosen].astype(np.float64)
+    q = string.marginals().double().cpu().numpy()[chosen]
     ids = _each(q, opening, chosen)
     if len(chosen) and not string.can_complete(chosen, ids):
         ids = _drawn(opening, string, chosen)
@@ -143,7 +143,7 @@ def _sure_given(opening: Opening, order: Order) -> Floats:
     if order == "confidence":
         return string.confidence
     if order == "entropy":
-        return _negative_entropy(torch.from_numpy(string.marginals()))
+        return _negative_entropy(string.marginals())
     return np.zeros(len(opening.at))
 
 

@@ -128,7 +128,7 @@ class UniformProcess:
             elif self.method == "joint":
                 ids = string.draw(everywhere, numbers)
             else:
-                ids = self._each(string.marginals().astype(np.float64), numbers[2 * length + 1 :])
+                ids = self._each(string.marginals().double().cpu().numpy(), numbers[2 * length + 1 :])
                 if not string.can_complete(everywhere, ids):
                     ids = string.draw(everywhere, numbers)
         rows = logits.double()
