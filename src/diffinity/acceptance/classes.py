@@ -258,13 +258,6 @@ def best_string(scores: ClassScores, automaton: TokenAutomaton) -> NDArray[np.in
     return scores.where[at, which[at, path]].astype(np.int64)
 
 
-def argmax_string(scores: ClassScores, shift: NDArray[np.float64] | None = None) -> NDArray[np.int64]:
-    """The most probable token at each position (L,), of the classes that lead anywhere, after a shift (L, C)."""
-    values = scores.best if shift is None else scores.best + shift
-    at = np.arange(scores.length)
-    return scores.where[at, values.argmax(axis=1)].astype(np.int64)
-
-
 def draw_string(
     scores: ClassScores,
     automaton: TokenAutomaton,

@@ -1,4 +1,4 @@
-"""What acceptance says of one step, each part computed when it is first asked for: shared by every process."""
+"""What acceptance says of the distributions at one step, each part computed when it is first asked for."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from torch import Tensor
 from diffinity.acceptance import (
     Acceptance,
     Backend,
-    Decoded,
     GradientAcceptance,
     MeanAcceptance,
     acceptance,
-    decode,
     gradient_acceptance,
     mean_acceptance,
     path_acceptance,
@@ -25,15 +23,15 @@ from diffinity.alignment import TokenAutomaton
 
 @dataclass(frozen=True)
 class Reading:
-    """A step's logits read against the constraint: log P(L), and on demand q, q − p, q·E, the best string, a draw.
+    """A step's logits read against the constraint: log P(L), and on demand q, q − p and q·E.
 
     With `path`, q is given one path of automaton states, the most probable one or the one that `path_seed` draws.
 
     >>> import torch, diffinity as dy
     >>> ab = dy.align(dy.Regex("ab|ba"), dy.Vocabulary([b"a", b"b"]), framing="exact")
     >>> reading = Reading(torch.tensor([[[0.6, 0.4], [0.9, 0.1]]]).log(), [ab])
-    >>> round(float(reading.log_prob.exp()), 6), reading.best.tokens.tolist()
-    (0.42, [[1, 0]])
+    >>> round(float(reading.log_prob.exp()), 6), reading.marginals[0, 0].argmax().item()
+    (0.42, 1)
     """
 
     logits: Tensor  # (B, L, V)
@@ -82,12 +80,3 @@ class Reading:
             certain=certain,
             backend=self.backend,
         )
-
-    @cached_property
-    def best(self) -> Decoded:
-        """The most probable accepted string of each sample."""
-        return decode(self.logits, self.automata, "best", logits=True, backend=self.backend)
-
-    def draw(self, seeds: Sequence[tuple[int, int]]) -> Decoded:
-        """An accepted string of each sample, drawn jointly from all positions given L."""
-        return decode(self.logits, self.automata, "sample", logits=True, seed=seeds, backend=self.backend)
