@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from diffinity.models.plaid import each
+from diffinity.models.plaid import matmul_per_sample
 from diffinity.models.protocol import EmbeddingDiffusion
 from diffinity.models.schedule import NoiseLevel
 
@@ -70,5 +70,5 @@ class Unguided:
 
     def predict(self, model: EmbeddingDiffusion, step: DenoisingStep) -> Prediction:
         logits = step.denoise(model)
-        x = each(logits.softmax(dim=-1), model.embedding)
+        x = matmul_per_sample(logits.softmax(dim=-1), model.embedding)
         return Prediction(logits, x, x_selfcond=x)

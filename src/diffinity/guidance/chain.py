@@ -14,7 +14,7 @@ from diffinity.alignment.bigrams import Bigrams
 from diffinity.errors import InvalidArgument
 from diffinity.guidance.base import DenoisingStep, Prediction
 from diffinity.guidance.language import LanguageGuidance
-from diffinity.models.plaid import each
+from diffinity.models.plaid import matmul_per_sample
 from diffinity.models.protocol import EmbeddingDiffusion
 
 
@@ -44,6 +44,7 @@ class ChainGuidance(LanguageGuidance):
         p, embedding = logits.softmax(dim=-1), model.embedding
         automata = self.automata if isinstance(self.automata, list | tuple) else [self.automata] * len(logits)
         given = chain_acceptance(logits, automata, bigrams, softmax=p, backend=self.backend)
-        x, mean = each(p, embedding), each(given.marginals.to(embedding.dtype), embedding)
+        x = matmul_per_sample(p, embedding)
+        mean = matmul_per_sample(given.marginals.to(embedding.dtype), embedding)
         guided = mean if self.guided_selfcond else x
         return Prediction(logits, x, guided, scale * (mean - x).double(), given.log_prob)

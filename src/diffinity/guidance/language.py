@@ -18,7 +18,7 @@ from diffinity.alignment import TokenAutomaton
 from diffinity.errors import InvalidArgument
 from diffinity.guidance.base import DenoisingStep, Prediction, Unguided
 from diffinity.guidance.reading import Reading
-from diffinity.models.plaid import each
+from diffinity.models.plaid import matmul_per_sample
 from diffinity.models.protocol import EmbeddingDiffusion
 
 ALMOST_CERTAIN = 1e-6  # a language that has all but this much of the probability needs no steering
@@ -59,7 +59,7 @@ class LanguageGuidance:
         """In closed form: the shift is γ·(q − p)·E, with no pass back through the network."""
         logits = step.denoise(model)
         p, embedding = logits.softmax(dim=-1), model.embedding
-        x = each(p, embedding)
+        x = matmul_per_sample(p, embedding)
         conditional = self.reading(logits, step).mean(p, x, embedding, certain=ALMOST_CERTAIN)
         shift = scale * (conditional.mean - x).double()
         guided = conditional.mean if self.guided_selfcond else x
@@ -71,9 +71,9 @@ class LanguageGuidance:
             z = step.z.detach().requires_grad_()
             logits = step.denoise(model, z)
             p = logits.detach().softmax(dim=-1)
-            x = each(p, model.embedding)
+            x = matmul_per_sample(p, model.embedding)
             conditional = self.reading(logits.detach(), step).gradient(p)
-            guided = x + each(conditional.gradient, model.embedding) if self.guided_selfcond else x
+            guided = x + matmul_per_sample(conditional.gradient, model.embedding) if self.guided_selfcond else x
             (gradient,) = torch.autograd.grad(logits, z, conditional.gradient)
         shift = scale * gradient.double() * (step.level.sigma_squared / step.level.alpha)
         return Prediction(logits.detach(), x, guided, shift, conditional.log_prob)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from diffinity.models.plaid import LayerNorm, Linear, Rotary, each, rotate
+from diffinity.models.plaid import LayerNorm, Linear, Rotary, matmul_per_sample, rotate
 
 GAMMA_FEATURES = 256
 SHORTEST_ROW = 1e-12  # what the length of an embedding is taken for at least
@@ -163,7 +163,7 @@ class LangFlowNetwork(nn.Module):
         if not self.config.skip_logits:
             return logits
         # log p(z | token) up to a constant: the embeddings are equally long, so their length drops out.
-        return logits + each(skip_coefficient(gamma)[:, None, None] * z, embedding.T)
+        return logits + matmul_per_sample(skip_coefficient(gamma)[:, None, None] * z, embedding.T)
 
     def context_logits(self, z: Tensor, gamma: Tensor, x_selfcond: Tensor) -> Tensor:
         """The network's own part of the logits, (B, L, V)."""

@@ -93,12 +93,12 @@ def rotate(x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
     return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * signed_sin
 
 
-def each(x: Tensor, weight: Tensor) -> Tensor:
+def matmul_per_sample(x: Tensor, weight: Tensor) -> Tensor:
     """x (B, L, d) @ weight (d, k) as one product a sample, (B, L, k).
 
     In a product over all rows at once the rounding of a row depends on how many there are; a denoising run
     amplifies it until texts differ. So a sample is the same in every batch. On the way back a product that is
-    alone would be divided between the threads and rounded differently, so it gets a twin.
+    alone would be divided between the threads and rounded differently, so it is computed twice and one is dropped.
     """
     batch = x.shape[0]
     if batch == 1 and x.requires_grad and x.device.type == "cpu" and torch.get_num_threads() > 1:
@@ -112,7 +112,7 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
             return super().forward(x)
-        product = each(x, self.weight.T)
+        product = matmul_per_sample(x, self.weight.T)
         return product if self.bias is None else product + self.bias
 
 
@@ -192,7 +192,7 @@ class PlaidNetwork(nn.Module):
         `gamma` may also be (B, L), a noise level for each position, as in part of our training.
         """
         hidden, analytic = self.features(z, gamma, x_selfcond, bias_scale)
-        logits: Tensor = self.output_linear(hidden) + each(analytic, embedding.T)
+        logits: Tensor = self.output_linear(hidden) + matmul_per_sample(analytic, embedding.T)
         return logits
 
     def features(
