@@ -66,8 +66,7 @@ def _check_embedding(model: TextModel, settings: GenerationSettings) -> None:
         raise InvalidArgument(no_bigrams(model))
     if settings.particles is not None and settings.guidance not in PROPOSALS:
         raise InvalidArgument(
-            "particles are proposed by 'chain', 'posterior' or 'gradient' guidance, not by "
-            f"{settings.guidance!r}"
+            f"particles are proposed by 'chain', 'posterior' or 'gradient' guidance, not by {settings.guidance!r}"
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diffinity.acceptance.chain import chain_acceptance
-from diffinity.alignment.bigrams import Bigrams
+from diffinity.alignment import Bigrams, TokenAutomaton
 from diffinity.errors import InvalidArgument
 from diffinity.guidance.base import DenoisingStep, Prediction
 from diffinity.guidance.language import LanguageGuidance
@@ -42,7 +42,7 @@ class ChainGuidance(LanguageGuidance):
             raise InvalidArgument(no_bigrams(model))
         logits = step.denoise(model)
         p, embedding = logits.softmax(dim=-1), model.embedding
-        automata = self.automata if isinstance(self.automata, list | tuple) else [self.automata] * len(logits)
+        automata = [self.automata] * len(logits) if isinstance(self.automata, TokenAutomaton) else self.automata
         given = chain_acceptance(logits, automata, bigrams, softmax=p, backend=self.backend)
         x = matmul_per_sample(p, embedding)
         mean = matmul_per_sample(given.marginals.to(embedding.dtype), embedding)
