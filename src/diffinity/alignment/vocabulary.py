@@ -111,6 +111,42 @@ class Vocabulary:
         return _from_tokenizer(tokenizer, eos_id, start_id)
 
 
+LARGEST_ID = 1 << 24  # no tokenizer has as many tokens
+
+
+def token_ids(description: Any) -> list[tuple[str, int]]:
+    """The tokens of a `tokenizers` JSON file with their ids: those of the model, then those that were added.
+
+    >>> token_ids({"model": {"vocab": {"a": 0}}, "added_tokens": [{"content": "</s>", "id": 1}]})
+    [('a', 0), ('</s>', 1)]
+    """
+    vocab = description["model"].get("vocab", {})
+    pairs = [(piece[0], i) for i, piece in enumerate(vocab)] if isinstance(vocab, list) else list(vocab.items())
+    return pairs + [(token["content"], token["id"]) for token in description.get("added_tokens") or ()]
+
+
+def check_ids(tokens: Sequence[tuple[str, int]], *, without_gaps: bool = False) -> None:
+    """Refuse ids that are none, absurdly large, or of two tokens; `without_gaps` also holes between them.
+
+    >>> check_ids([("a", 0), ("b", 0)])
+    Traceback (most recent call last):
+    diffinity.errors.InvalidArgument: the tokens 'a' and 'b' have the same id 0
+    """
+    token_of: dict[int, str] = {}
+    for token, number in tokens:
+        if type(number) is not int or not 0 <= number < LARGEST_ID:
+            raise InvalidArgument(f"token {token!r} has id {number!r}, not one from 0 to {LARGEST_ID - 1:,}")
+        if token_of.setdefault(number, token) != token:
+            raise InvalidArgument(f"the tokens {token_of[number]!r} and {token!r} have the same id {number}")
+    if not token_of:
+        raise InvalidArgument("the tokenizer has no tokens")
+    if without_gaps and max(token_of) >= len(token_of):
+        hole = next(i for i in range(len(token_of)) if i not in token_of)
+        raise InvalidArgument(
+            f"no token has id {hole}, but ids go up to {max(token_of):,}: a model has one for each of its rows"
+        )
+
+
 WELL_KNOWN_ENDS = ("<|endoftext|>", "</s>", "<eos>", "<|eot_id|>", "<|im_end|>", "[SEP]")
 
 
@@ -118,7 +154,10 @@ def _read(path: Path) -> Tokenizer:
     if not path.is_file():
         raise InvalidArgument(f"there is no tokenizer file {str(path)!r}")
     try:
+        check_ids(token_ids(json.loads(path.read_text(encoding="utf-8"))))
         return Tokenizer.from_file(str(path))
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{path}: {error}") from None
     except Exception as error:  # tokenizers raises plain Exception
         raise InvalidArgument(f"{path} is not a tokenizers JSON file: {error}") from None
 
@@ -127,7 +166,9 @@ def _from_tokenizer(tokenizer: Tokenizer, eos_id: int | None, start_id: int | No
     description = json.loads(tokenizer.to_str())
     added = tokenizer.get_added_tokens_decoder()
     special = {i for i, token in added.items() if token.special}
-    size = max([tokenizer.get_vocab_size() - 1, *added]) + 1
+    size = max([tokenizer.get_vocab_size() - 1, *added, *tokenizer.get_vocab().values()]) + 1
+    if size > LARGEST_ID:
+        raise InvalidArgument(f"the tokenizer has an id of {size - 1:,}, more than {LARGEST_ID - 1:,}")
     texts = [tokenizer.id_to_token(i) for i in range(size)]
     tokens: list[bytes | None]
     leading, leading_optional = b"", False

@@ -83,12 +83,12 @@ def check_device(name: str) -> None:
     Traceback (most recent call last):
     diffinity.errors.InvalidArgument: --device abacus can't be used: ...
     """
-    import torch
+    from diffinity.models.loading import usable_device
 
     try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InvalidArgument(f"--device {name} can't be used: {str(error).splitlines()[0]}") from None
+        usable_device(name)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"--{error}") from None
 
 
 def named_type(name: str) -> object:

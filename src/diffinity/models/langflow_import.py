@@ -8,6 +8,7 @@ not fetched and never run.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from diffinity.errors import CheckpointError
 from diffinity.models.hub import CONFIG, TOKENIZER, WEIGHTS, fetch_tokenizer, verify_cached
 from diffinity.models.langflow import LangFlowConfig, LangFlowModules
 from diffinity.models.langflow_lm import LANGFLOW_DEFAULTS, LangFlowLM, filled
-from diffinity.models.pretrained import is_published_langflow, read_config, read_tensors, read_tokenizer
+from diffinity.models.pretrained import is_published_langflow, read_config, read_tensors, read_tokenizer, shapes_of
 from diffinity.models.protocol import SamplingDefaults
 
 # The tokenizers that the model cards name, by the size of the vocabulary; the repositories have none of their own.
@@ -79,12 +80,13 @@ def published_parts(
     return modules, words, boundary, _defaults(config), boundary
 
 
-def infer_config(tensors: dict[str, Tensor], config: dict[str, Any]) -> LangFlowConfig:
+def infer_config(tensors: Mapping[str, Tensor], config: dict[str, Any]) -> LangFlowConfig:
     """The network's shape from the shapes of its tensors, the rest from LangFlow's config."""
+    shapes = shapes_of(tensors)
     try:
-        vocab_size, width = tensors["backbone.vocab_embed.embedding"].shape
-        cond_dim, _ = tensors["backbone.sigma_map.mlp.0.weight"].shape
-        (half_head,) = tensors["backbone.rotary_emb.inv_freq"].shape
+        vocab_size, width = shapes["backbone.vocab_embed.embedding"]
+        cond_dim, _ = shapes["backbone.sigma_map.mlp.0.weight"]
+        (half_head,) = shapes["backbone.rotary_emb.inv_freq"]
     except KeyError as error:
         raise CheckpointError(f"these are not LangFlow's weights: {error} is missing") from None
     except ValueError as error:

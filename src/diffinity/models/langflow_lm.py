@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from diffinity.errors import CheckpointError
 from diffinity.models.langflow import LangFlowConfig, LangFlowModules
 from diffinity.models.network_lm import NetworkLM
-from diffinity.models.pretrained import is_published_langflow, load_strictly, unfilled
+from diffinity.models.pretrained import check_amount, is_published_langflow, load_strictly, unfilled
 from diffinity.models.protocol import SamplingDefaults
 
 # Its own number of steps, sampler and temperature; windows of 1,024 tokens would take a laptop an hour.
@@ -98,7 +99,7 @@ class LangFlowLM(NetworkLM[LangFlowModules]):
     def from_parts(
         cls,
         fields: dict[str, Any],
-        tensors: dict[str, Tensor],
+        tensors: Mapping[str, Tensor],
         tokenizer: Tokenizer,
         eos_token_id: int | None,
         sampling_defaults: SamplingDefaults,
@@ -115,8 +116,9 @@ class LangFlowLM(NetworkLM[LangFlowModules]):
         return cls(modules, tokenizer, eos_token_id, sampling_defaults, start)
 
 
-def filled(config: LangFlowConfig, tensors: dict[str, Tensor]) -> LangFlowModules:
+def filled(config: LangFlowConfig, tensors: Mapping[str, Tensor]) -> LangFlowModules:
     """The modules of that shape with these weights, which must be exactly theirs."""
+    check_amount(config.about_parameters, config.n_blocks, tensors)
     modules = unfilled(lambda: LangFlowModules(config), config.about_parameters)
     load_strictly(modules, tensors)
     if not float(modules.proposal.scale) > 0:

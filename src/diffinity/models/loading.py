@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import torch
 
-from diffinity.errors import CheckpointError
+from diffinity.errors import CheckpointError, InvalidArgument
 from diffinity.models.hub import CONFIG, fetch_config, fetch_model
 from diffinity.models.hugging_face import HuggingFaceCausal, HuggingFaceDiffusion, is_causal
 from diffinity.models.known import KNOWN, known_folder
@@ -30,6 +30,7 @@ KINDS: dict[str, type[Loaded]] = {
 COMPANIONS = {kind.kind: kind for kind in (AutoregressiveLM, MaskedLM)}
 EMBEDDED = Path(__file__).parent / "embedded" / "default"
 EMBEDDED_COMPANIONS = {f"embedded-{kind}": EMBEDDED.with_name(kind) for kind in COMPANIONS}
+LONGEST_HUB_ID = 96 + 1 + 96  # characters, by the hub's rules
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -81,6 +82,8 @@ def load(
 config.json, a hub id such as owner/name, or one of langflow-owt, langflow-lm1b, plaid-1b, \
 embedded-autoregressive, embedded-masked
     """
+    _check_source(source)
+    device = usable_device(device)
     in_transformers = _in_transformers(source, revision)
     if in_transformers is not None:
         name, kind = in_transformers
@@ -103,9 +106,43 @@ embedded-autoregressive, embedded-masked
         return model.to(device)
     if not isinstance(model, MarkovLM):
         return model.to(device, block_dtype=block_dtype)
-    if torch.device(device).type != "cpu":
+    if device.type != "cpu":
         raise CheckpointError(f"a {model.kind} model runs on the CPU only, not on {device}")
     return model
+
+
+def usable_device(device: str | torch.device) -> torch.device:
+    """The device of that name; one that torch does not know, or that is not here, is refused.
+
+    >>> usable_device("abacus")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    diffinity.errors.InvalidArgument: device abacus can't be used: ...
+    """
+    try:
+        chosen = torch.device(device)
+        torch.empty(1, device=chosen)
+    except Exception as error:  # torch raises RuntimeError, AssertionError, NotImplementedError, TypeError …
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InvalidArgument(f"device {device} can't be used: {reason}") from None
+    return chosen
+
+
+def _check_source(source: object) -> None:
+    """Refuse what names no place of a model before a file system is asked for it."""
+    if source is not None and not isinstance(source, str | Path):
+        raise InvalidArgument(
+            f"a model is named by a folder, a hub id or a short name, not by {str(source)[:40]} "
+            f"({type(source).__name__})"
+        )
+    try:
+        named = source is None or Path(source).is_dir() or isinstance(source, Path)
+    except (OSError, ValueError) as error:  # a name that is too long for a file system, or has a zero byte
+        raise CheckpointError(f"there is no model at {str(source)[:40]!r}…: {error.args[-1]}") from None
+    if not named and len(str(source)) > LONGEST_HUB_ID:
+        raise CheckpointError(
+            f"there is no model at {str(source)[:40]!r}…: no such folder, and a hub id has at most "
+            f"{LONGEST_HUB_ID} characters"
+        )
 
 
 def _in_transformers(

@@ -11,10 +11,11 @@ guidance could move it.) After the end-of-sequence token comes nothing but itsel
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -27,7 +28,7 @@ from torch import Tensor
 from diffinity.alignment.bigrams import Bigrams
 from diffinity.errors import CheckpointError, InvalidArgument
 from diffinity.models import markov_kernels as kernels
-from diffinity.models.pretrained import PretrainedLM
+from diffinity.models.pretrained import PretrainedLM, shapes_of
 from diffinity.models.protocol import DiffusionLM, Noise, SamplingDefaults
 from diffinity.models.schedule import NoiseLevel
 from diffinity.models.tokenization import END_OF_TEXT, train_bpe
@@ -250,13 +251,14 @@ class MarkovLM(PretrainedLM, DiffusionLM):
     def from_parts(
         cls,
         fields: dict[str, Any],
-        tensors: dict[str, Tensor],
+        tensors: Mapping[str, Tensor],
         tokenizer: Tokenizer,
         eos_token_id: int | None,
         sampling_defaults: SamplingDefaults,
     ) -> Self:
         try:
-            low, high = fields["gamma_bounds"]
+            low, high = _numbers(fields["gamma_bounds"])
+            _check_shapes(shapes_of(tensors), tokenizer.get_vocab_size())
             arrays = {name: tensor.numpy() for name, tensor in tensors.items() if name != "embedding"}
             chain = MarkovChain(**arrays)
             check_chain(chain, tensors["embedding"].shape[0])
@@ -317,6 +319,28 @@ def _over_batch(kernel: Any, chain: MarkovChain, *arrays: NDArray[np.float64]) -
         return
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, parts))
+
+
+def _numbers(given: object) -> tuple[float, float]:
+    """The two noise levels that a config names."""
+    numbers = given if isinstance(given, list) else []
+    if len(numbers) != 2 or not all(type(x) in (int, float) and math.isfinite(x) for x in numbers):
+        raise ValueError(f"gamma_bounds must be two finite numbers, but is {str(given)[:60]}")
+    return numbers[0], numbers[1]
+
+
+def _check_shapes(shapes: Mapping[str, tuple[int, ...]], vocab_size: int) -> None:
+    """Refuse tensors that are not a chain's, before any of them is read."""
+    wanted = {one.name for one in fields(MarkovChain)} | {"embedding"}
+    if shapes.keys() != wanted:
+        missing, surplus = sorted(wanted - shapes.keys()), sorted(shapes.keys() - wanted)
+        raise ValueError(f"the weights lack {missing}" if missing else f"{surplus} are not part of this model")
+    n, edges = shapes["token"], shapes["target"]
+    sound = len(n) == len(edges) == 1 and all(shapes[name] == n for name in ("restart", "start", "jump"))
+    if not sound or shapes["first"] != (n[0] + 1,) or shapes["prob"] != edges:
+        raise ValueError("the chain's arrays do not fit each other")
+    if len(shapes["embedding"]) != 2 or shapes["embedding"][0] != vocab_size:
+        raise ValueError(f"embedding has shape {shapes['embedding']}, and the tokenizer has {vocab_size} tokens")
 
 
 def check_chain(chain: MarkovChain, vocab_size: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from tokenizers import Tokenizer
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from diffinity.errors import CheckpointError
 from diffinity.models.network_lm import NetworkLM
 from diffinity.models.plaid import Embedding, PlaidConfig, PlaidNetwork
-from diffinity.models.pretrained import load_strictly, unfilled
+from diffinity.models.pretrained import check_amount, load_strictly, unfilled
 from diffinity.models.protocol import SamplingDefaults
 from diffinity.models.schedule import GammaBounds, NoiseSchedule
 
@@ -84,7 +85,7 @@ class PlaidLM(NetworkLM[PlaidModules]):
     def from_parts(
         cls,
         fields: dict[str, Any],
-        tensors: dict[str, Tensor],
+        tensors: Mapping[str, Tensor],
         tokenizer: Tokenizer,
         eos_token_id: int | None,
         sampling_defaults: SamplingDefaults,
@@ -93,6 +94,7 @@ class PlaidLM(NetworkLM[PlaidModules]):
             config = PlaidConfig(**fields)
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"the config does not describe a PLAID network: {error}") from None
+        check_amount(config.about_parameters, config.n_blocks, tensors)
         modules = unfilled(lambda: PlaidModules(config), config.about_parameters)
         load_strictly(modules, tensors)
         return cls(modules, tokenizer, eos_token_id, sampling_defaults)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -23,11 +24,14 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from diffinity.alignment.bigrams import PREFIX, Bigrams
-from diffinity.errors import CheckpointError
+from diffinity.alignment.vocabulary import check_ids, token_ids
+from diffinity.errors import CheckpointError, InvalidArgument
+from diffinity.memory import available_bytes
 from diffinity.models.hub import CARD, CONFIG, TOKENIZER, WEIGHTS, fetch_model, verify_cached
 from diffinity.models.protocol import SamplingDefaults
 
 FORMAT_VERSION = 1
+MOST_HEADER_BYTES = 100_000_000  # of a safetensors file
 
 
 class PretrainedLM(
@@ -53,7 +57,7 @@ class PretrainedLM(
     def from_parts(
         cls,
         fields: dict[str, Any],
-        tensors: dict[str, Tensor],
+        tensors: Mapping[str, Tensor],
         tokenizer: Tokenizer,
         eos_token_id: int | None,
         sampling_defaults: SamplingDefaults,
@@ -131,23 +135,41 @@ class PretrainedLM(
         if verify:
             verify_cached(folder / CONFIG)
             verify_checksums(folder, config.get("sha256", {}))
-        tokenizer = read_tokenizer(folder / TOKENIZER)
-        try:
-            defaults = SamplingDefaults(**config.get("sampling_defaults", {}))
-        except TypeError as error:
-            raise CheckpointError(f"{folder / CONFIG}: sampling_defaults: {error}") from None
+        tokenizer = read_tokenizer(folder / TOKENIZER, without_gaps=True)
+        defaults = _sampling_defaults(folder / CONFIG, config.get("sampling_defaults", {}))
         eos = config.get("eos_token_id")
-        if eos is not None and not (isinstance(eos, int) and 0 <= eos < tokenizer.get_vocab_size()):
+        if eos is not None and not (type(eos) is int and 0 <= eos < tokenizer.get_vocab_size()):
             raise CheckpointError(f"{folder / CONFIG}: eos_token_id {eos!r} is not a token of {TOKENIZER}")
         try:
-            tensors = read_tensors(folder / WEIGHTS)
-            pairs = {name: tensors.pop(name) for name in list(tensors) if name.startswith(PREFIX)}
+            pairs, tensors = read_tensors(folder / WEIGHTS).apart(PREFIX)
             model = cls.from_parts(fields, tensors, tokenizer, eos, defaults)
             if pairs:
+                _check_bigrams(pairs.shapes, tokenizer.get_vocab_size())
                 model.bigrams = Bigrams.from_tensors(pairs)
             return model
         except CheckpointError as error:
             raise CheckpointError(f"{folder}: {error}") from None
+
+
+def _sampling_defaults(path: Path, given: object) -> SamplingDefaults:
+    if not isinstance(given, dict):
+        raise CheckpointError(f"{path}: sampling_defaults must be an object, but is {str(given)[:40]!r}")
+    try:
+        return SamplingDefaults(**given)
+    except (TypeError, InvalidArgument) as error:
+        raise CheckpointError(f"{path}: sampling_defaults: {error}") from None
+
+
+def _check_bigrams(shapes: Mapping[str, tuple[int, ...]], vocab_size: int) -> None:
+    """Refuse tensors that can't be bigrams of so many tokens, before any of them is read."""
+    surplus = sorted(shapes.keys() - {PREFIX + name for name in ("size", "successor", "log_ratio", "log_unseen")})
+    if surplus:
+        raise CheckpointError(f"{', '.join(surplus)} is not part of this model")
+    wanted = {f"{PREFIX}size": (vocab_size,), f"{PREFIX}log_unseen": (vocab_size,)}
+    wanted[f"{PREFIX}log_ratio"] = followers = shapes.get(f"{PREFIX}successor", ())
+    fit = all(shapes.get(name) == shape for name, shape in wanted.items())
+    if not fit or len(followers) != 1 or followers[0] > vocab_size**2:
+        raise CheckpointError(f"the tensors are not those of bigrams of {vocab_size} tokens: {dict(shapes)}")
 
 
 def is_published_langflow(config: Mapping[str, Any]) -> bool:
@@ -202,8 +224,10 @@ def transformers_config(folder: Path) -> dict[str, Any] | None:
     return config if "model_type" in config else None
 
 
-def verify_checksums(folder: Path, checksums: Mapping[str, str]) -> None:
+def verify_checksums(folder: Path, checksums: object) -> None:
     """Compare files with their SHA-256 from the config."""
+    if not isinstance(checksums, dict):
+        raise CheckpointError(f"{folder / CONFIG}: sha256 must be an object with a checksum for each file")
     for name, expected in checksums.items():
         path = folder / name
         if not path.is_file():
@@ -222,36 +246,115 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def read_tokenizer(path: Path) -> Tokenizer:
-    """A `tokenizers` JSON file."""
+def read_tokenizer(path: Path, *, without_gaps: bool = False) -> Tokenizer:
+    """A `tokenizers` JSON file whose ids are sound; `without_gaps` for ids that are rows of an embedding."""
     if not path.is_file():
         raise CheckpointError(f"there is no tokenizer file {path}")
     try:
+        check_ids(token_ids(json.loads(path.read_text(encoding="utf-8"))), without_gaps=without_gaps)
         return Tokenizer.from_file(str(path))
+    except InvalidArgument as error:
+        raise CheckpointError(f"{path}: {error}") from None
     except Exception as error:  # tokenizers raises plain Exception
         raise CheckpointError(f"{path} is not a tokenizers JSON file: {error}") from None
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a safetensors file, each in memory of its own.
+class StoredTensors(Mapping[str, Tensor]):
+    """The tensors of a safetensors file: names and shapes at once, values when they are asked for.
 
-    In the file they begin at any byte, from which products round otherwise on some processors: a model could write
-    other texts when it is read back. The file is opened for each, so that not all are in memory twice at once.
+    So that a file can be compared with what a model needs before memory is taken for it. Each tensor is read to
+    memory of its own: in the file they begin at any byte, from which products round otherwise on some processors,
+    and a model could write other texts when it is read back. The file is opened for each, so that not all are in
+    memory twice at once.
     """
-    if not path.is_file():
-        raise CheckpointError(f"there is no weights file {path}")
+
+    def __init__(self, path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
+        if not path.is_file():
+            raise CheckpointError(f"there is no weights file {path}")
+        self._path, self.shapes = path, dict(_stored_shapes(path) if shapes is None else shapes)
+
+    def apart(self, prefix: str) -> tuple[StoredTensors, StoredTensors]:
+        """Those whose names begin so, and the others."""
+        named = {name: shape for name, shape in self.shapes.items() if name.startswith(prefix)}
+        others = {name: shape for name, shape in self.shapes.items() if name not in named}
+        return StoredTensors(self._path, named), StoredTensors(self._path, others)
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.shapes:
+            raise KeyError(name)
+        self._check_room(name)
+        try:
+            with safe_open(self._path, framework="pt") as file:
+                mapped: Tensor = file.get_tensor(name)
+        except (SafetensorError, RuntimeError) as error:  # RuntimeError: it can't be mapped
+            raise CheckpointError(f"{self._path} is not a complete safetensors file: {error}") from None
+        return mapped.clone()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def _check_room(self, name: str) -> None:
+        """Refuse a tensor that is larger than the memory that is free."""
+        free = available_bytes(torch.device("cpu"))
+        least = math.prod(self.shapes[name])  # bytes, of numbers of one byte
+        if free is not None and least > free:
+            raise CheckpointError(
+                f"{self._path}: {name} has shape {self.shapes[name]}, at least {least / 1e9:,.1f} GB, and "
+                f"{free / 1e9:,.1f} GB of memory are free"
+            )
+
+
+def _stored_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes from the header of a safetensors file: its length in eight bytes, then JSON."""
     try:
-        with safe_open(path, framework="pt") as file:
-            names = list(file.keys())
-        return {name: _own(path, name) for name in names}
-    except SafetensorError as error:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            if size > min(MOST_HEADER_BYTES, path.stat().st_size - 8):
+                raise ValueError(f"its header announces {size:,} bytes")
+            header = json.loads(file.read(size))
+        header.pop("__metadata__", None)
+        shapes = {name: tuple(entry["shape"]) for name, entry in header.items()}
+        if not all(type(extent) is int and extent >= 0 for shape in shapes.values() for extent in shape):
+            raise ValueError("a shape is not a list of whole numbers")
+        return shapes
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} is not a complete safetensors file: {error}") from None
 
 
-def _own(path: Path, name: str) -> Tensor:
-    with safe_open(path, framework="pt") as file:
-        mapped: Tensor = file.get_tensor(name)
-    return mapped.clone()
+def read_tensors(path: Path) -> StoredTensors:
+    """All tensors of a safetensors file, each read when it is asked for."""
+    return StoredTensors(path)
+
+
+def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor; of those in a file without reading them.
+
+    >>> shapes_of({"a": torch.ones(2, 3)})
+    {'a': (2, 3)}
+    """
+    if isinstance(tensors, StoredTensors):
+        return tensors.shapes
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+def check_amount(parameters: int, blocks: int, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a config that asks for a far larger network than the weights are of, before it is built.
+
+    >>> check_amount(10**12, 2, {"a": torch.ones(2, 3)})
+    Traceback (most recent call last):
+    diffinity.errors.CheckpointError: the config asks for about 1,000,000,000,000 parameters in 2 blocks, and the \
+weights are 6 numbers in 1 tensors: they do not belong together
+    """
+    shapes = shapes_of(tensors)
+    stored = sum(math.prod(shape) for shape in shapes.values())
+    if parameters > 2 * stored or blocks > len(shapes):
+        raise CheckpointError(
+            f"the config asks for about {parameters:,} parameters in {blocks:,} blocks, and the weights are "
+            f"{stored:,} numbers in {len(shapes):,} tensors: they do not belong together"
+        )
 
 
 SMALL = 50_000_000  # parameters
@@ -279,24 +382,32 @@ def load_strictly(module: torch.nn.Module, tensors: Mapping[str, Tensor]) -> Non
 
     Floating types are converted to the module's; keys and shapes must be exactly the module's.
     """
-    wanted = module.state_dict()
-    problems = [f"{name} is missing" for name in wanted.keys() - tensors.keys()]
-    problems += [f"{name} is not part of this model" for name in tensors.keys() - wanted.keys()]
-    for name in wanted.keys() & tensors.keys():
-        if tensors[name].shape != wanted[name].shape:
-            problems.append(
-                f"{name} has shape {tuple(tensors[name].shape)}, the config asks for {tuple(wanted[name].shape)}"
-            )
-        elif not tensors[name].is_floating_point():
-            problems.append(f"{name} has type {tensors[name].dtype}, expected a floating type")
-        elif not bool(torch.isfinite(tensors[name]).all()):
+    wanted, shapes = module.state_dict(), shapes_of(tensors)
+    problems = [f"{name} is missing" for name in wanted.keys() - shapes.keys()]
+    problems += [f"{name} is not part of this model" for name in shapes.keys() - wanted.keys()]
+    problems += [
+        f"{name} has shape {shapes[name]}, the config asks for {tuple(wanted[name].shape)}"
+        for name in wanted.keys() & shapes.keys()
+        if shapes[name] != tuple(wanted[name].shape)
+    ]
+    _refuse(problems)  # before any of them is read
+    converted = {}
+    for name, place in wanted.items():
+        tensor = tensors[name]
+        if not tensor.is_floating_point():
+            problems.append(f"{name} has type {tensor.dtype}, expected a floating type")
+        elif not bool(torch.isfinite(tensor).all()):
             problems.append(f"{name} has values that are not finite")
+        converted[name] = tensor.to(place.dtype)
+    _refuse(problems)
+    module.load_state_dict(converted, strict=True, assign=True)
+
+
+def _refuse(problems: list[str]) -> None:
     if problems:
         shown = "; ".join(sorted(problems)[:4])
         more = f"; and {len(problems) - 4} more" if len(problems) > 4 else ""
         raise CheckpointError(f"the weights do not fit: {shown}{more}")
-    converted = {name: tensors[name].to(wanted[name].dtype) for name in wanted}
-    module.load_state_dict(converted, strict=True, assign=True)
 
 
 def _umask() -> int:

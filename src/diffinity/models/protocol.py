@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -23,6 +24,9 @@ from diffinity.errors import InvalidArgument
 Noise = Literal["mask", "uniform"]
 Method = Literal["ancestral", "ddim"]
 Messages = Sequence[Mapping[str, str]]
+# A config.json may ask for no more by itself; a caller may.
+MOST_DEFAULT_STEPS = 100_000
+MOST_DEFAULT_LENGTH = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,26 @@ class SamplingDefaults:
 
     >>> SamplingDefaults(num_inference_steps=128).score_temp
     0.9
+    >>> SamplingDefaults(length=0)
+    Traceback (most recent call last):
+    diffinity.errors.InvalidArgument: length must be a whole number from 1 to 1,000,000, but is 0
     """
 
     num_inference_steps: int = 256
     length: int = 64
     score_temp: float = 0.9
     method: Method = "ancestral"  # or "ddim"
+
+    def __post_init__(self) -> None:
+        for name, most in (("num_inference_steps", MOST_DEFAULT_STEPS), ("length", MOST_DEFAULT_LENGTH)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+                raise InvalidArgument(f"{name} must be a whole number from 1 to {most:,}, but is {value!r}")
+        temp = self.score_temp
+        if not isinstance(temp, int | float) or isinstance(temp, bool) or not 0 < temp < math.inf:
+            raise InvalidArgument(f"score_temp must be a finite number above 0, but is {temp!r}")
+        if self.method not in ("ancestral", "ddim"):
+            raise InvalidArgument(f"method must be 'ancestral' or 'ddim', but is {self.method!r}")
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from diffinity.errors import CheckpointError, InvalidArgument
 from diffinity.models.causal import CachedContinuations
 from diffinity.models.plaid import Block, Linear, PlaidConfig, RMSNorm, Rotary
-from diffinity.models.pretrained import PretrainedLM, load_strictly, unfilled
+from diffinity.models.pretrained import PretrainedLM, check_amount, load_strictly, unfilled
 from diffinity.models.protocol import CausalModel, Messages, SamplingDefaults, TokenDiffusion, no_prompt
 
 
@@ -127,7 +127,7 @@ class TransformerLM(PretrainedLM):
     def from_parts(
         cls,
         fields: dict[str, Any],
-        tensors: dict[str, Tensor],
+        tensors: Mapping[str, Tensor],
         tokenizer: Tokenizer,
         eos_token_id: int | None,
         sampling_defaults: SamplingDefaults,
@@ -138,6 +138,7 @@ class TransformerLM(PretrainedLM):
             raise CheckpointError(f"the config does not describe a transformer: {error}") from None
         if eos_token_id is None:
             raise CheckpointError("the config has no eos_token_id")
+        check_amount(config.blocks().about_parameters, config.n_blocks, tensors)
         network = unfilled(lambda: Transformer(config), config.blocks().about_parameters)
         load_strictly(network, tensors)
         return cls(network, tokenizer, eos_token_id, sampling_defaults)
