@@ -30,8 +30,10 @@ if TYPE_CHECKING:
         ConstraintTooLarge,
         DiffinityError,
         DownloadError,
+        Failure,
         InfeasibleConstraint,
         InvalidArgument,
+        ModelError,
         UnsupportedConstraint,
     )
     from diffinity.generation import Draft, Generated, GenerationSettings, Generator, generate, stream
@@ -76,6 +78,7 @@ __all__ = [
     "DownloadError",
     "Draft",
     "EmbeddingDiffusion",
+    "Failure",
     "Generated",
     "GenerationSettings",
     "Generator",
@@ -86,6 +89,7 @@ __all__ = [
     "LangFlowConfig",
     "LangFlowLM",
     "MarkovLM",
+    "ModelError",
     "PlaidConfig",
     "PlaidLM",
     "Regex",
@@ -153,7 +157,9 @@ _NAMES_OF = {
         "DiffinityError",
         "DownloadError",
         "InfeasibleConstraint",
+        "Failure",
         "InvalidArgument",
+        "ModelError",
         "UnsupportedConstraint",
     ),
     "generation": (

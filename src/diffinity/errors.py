@@ -25,12 +25,20 @@ class CheckpointError(DiffinityError):
     """A model's files are missing, damaged, unsafe or do not fit together."""
 
 
-class DownloadError(DiffinityError):
+class Failure(DiffinityError):
+    """What was asked for was right, and something else stopped it: a full disk, a cluster, a network."""
+
+
+class DownloadError(Failure):
     """A named download could not be completed; what had arrived stays on disk for the next try."""
 
 
 class InvalidArgument(DiffinityError, ValueError):
     """An argument has a shape, type or value that the function does not take."""
+
+
+class ModelError(Failure):
+    """A model returned what no distribution can be made of; the message says what and where."""
 
 
 class MissingExtra(InvalidArgument):

@@ -18,6 +18,7 @@ import uuid
 from typing import Any
 
 from diffinity.constraints.base import And, Choice, Constraint, Or, Regex, Text
+from diffinity.constraints.dfa import ByteDFA
 from diffinity.errors import InvalidArgument
 
 INTEGER = "-?(?:0|[1-9][0-9]*)"
@@ -72,6 +73,20 @@ def constraint(x: Any) -> Constraint:
     return _of_type(x)
 
 
+@dataclasses.dataclass(frozen=True)
+class OfType(Constraint):
+    """The texts of a type's values, as `constraint(type)` has them; combined with others it still has values.
+
+    >>> value_of(OfType(int) & Regex("[0-9]{2}"), "42")
+    42
+    """
+
+    type: Any
+
+    def _build(self) -> ByteDFA:
+        return constraint(self.type).dfa()
+
+
 def value_of(x: Any, text: str) -> Any:
     """What an accepted text stands for: the inverse of how `constraint(x)` spells the values of a type.
 
@@ -85,8 +100,10 @@ def value_of(x: Any, text: str) -> Any:
 
     if isinstance(x, JsonSchema):
         return x.parse(text)
+    if isinstance(x, OfType):
+        return value_of(x.type, text)
     if isinstance(x, And):
-        schema = next((part for part in x.parts if isinstance(part, JsonSchema | And)), None)
+        schema = next((part for part in x.parts if isinstance(part, OfType | JsonSchema | And)), None)
         return text if schema is None else value_of(schema, text)
     if isinstance(x, dict):
         return json.loads(text)

@@ -1,6 +1,7 @@
 """From a constraint to text: settings, the generator, the loop and particles."""
 
-from diffinity.generation.generator import ANY_TEXT, Generator, comfortable_length, generate, stream
+from diffinity.generation.generator import ANY_TEXT, Generator, generate, stream
+from diffinity.generation.lengths import comfortable_length
 from diffinity.generation.results import Draft, Generated
 from diffinity.generation.settings import GenerationSettings
 from diffinity.processes.base import Decoding

@@ -5,6 +5,7 @@ Every text that it gives by exact decoding satisfies its constraint, whatever en
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,14 +16,16 @@ from diffinity.acceptance import foreseen_bytes
 from diffinity.alignment import TokenAutomaton, align
 from diffinity.constraints.base import Constraint, Regex, Text
 from diffinity.constraints.python_types import constraint as as_constraint
-from diffinity.constraints.python_types import value_of
-from diffinity.errors import InfeasibleConstraint, InvalidArgument
+from diffinity.errors import InvalidArgument
+from diffinity.generation.lengths import chosen_length
 from diffinity.generation.loop import Run
 from diffinity.generation.making import check_settings, make_process, prompt_of
 from diffinity.generation.particles import Population
+from diffinity.generation.progress import TimeLeft, countdown, progress_bar
 from diffinity.generation.results import Draft, Generated
 from diffinity.generation.settings import GenerationSettings
 from diffinity.generation.stepwise import Part, StepwiseBatch
+from diffinity.generation.values import value_or_reason
 from diffinity.limits import current_limits
 from diffinity.memory import BYTES_PER_LOGIT, check_room
 from diffinity.models.protocol import TextModel, check_model, text_of, vocab_size_of, vocabulary_of, without_start
@@ -30,6 +33,8 @@ from diffinity.processes.base import Cancellation, Draws, Seeds, draft_of
 
 ANY_TEXT = r"(?s).*"
 LARGEST_BATCH = 64
+RETRY_STRIDE = 1 << 32  # between the indices of a text's attempts
+log = logging.getLogger("diffinity.generation")
 Callback = Callable[[int, Any], bool | None]
 
 
@@ -72,9 +77,10 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         vocabulary = vocabulary_of(model)
         aligned = {one: align(one, vocabulary, settings.framing) for one in dict.fromkeys(wanted)}
         self.automata = tuple(aligned[one] for one in wanted)
-        self.length = self._length(list(aligned.values()))
-        for automaton in aligned.values():
-            automaton.check_feasible(self.length)
+        self.length = chosen_length(settings.length, model.sampling_defaults.length, list(aligned.values()))
+        log.debug(
+            "%r, %d automata of at most %d states", self, len(aligned), max(a.n_states for a in self.automata)
+        )
 
     @classmethod
     def from_automata(
@@ -139,20 +145,26 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         callback_on_step_end: Callback | None = None,
         cancel: Cancellation | None = None,
         deadline: float | None = None,
+        progress: bool = False,
     ) -> list[Generated]:
         """`n` texts, or one for each of the constraints.
 
         Text i has the seed (seed, i), or the i-th of `seeds`, and does not depend on what else is asked for.
         `callback_on_step_end(step, state)` is called after every step, and returning True stops; `cancel`
-        (anything with `is_set()`) and `deadline` (seconds) are looked at between steps.
+        (anything with `is_set()`) and `deadline` (seconds, of the whole call) are looked at between steps.
+        `progress=True` draws a bar on stderr.
         """
         results: list[Generated] = []
-        for part in self._parts(n, seed, seeds):
-            run = self._run(part, cancel, deadline)
-            for state in run:
-                if callback_on_step_end is not None and callback_on_step_end(state.step - 1, state):
-                    run.stop()
-            results += self._results(part, run)
+        time_left = countdown(deadline)
+        parts = list(self._parts(n, seed, seeds))
+        with progress_bar(progress, len(parts) * self.num_inference_steps) as advance:
+            for part in parts:
+                run = self._run(part, cancel, time_left())
+                for state in run:
+                    advance()
+                    if callback_on_step_end is not None and callback_on_step_end(state.step - 1, state):
+                        run.stop()
+                results += self._retried(part, self._results(part, run), cancel, time_left)
         return results
 
     def stream(
@@ -164,29 +176,27 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         seeds: Seeds | None = None,
         cancel: Cancellation | None = None,
         deadline: float | None = None,
+        progress: bool = False,
     ) -> Iterator[Draft | Generated]:
         """As a call, while it happens: a `Draft` of the batch every so many steps, then its `Generated` texts."""
         if every < 1:
             raise InvalidArgument(f"every must be at least 1 step, but is {every}")
         parts = list(self._parts(n, seed, seeds))
-        return self._streamed(parts, every, cancel, deadline)
+        return self._streamed(parts, every, cancel, deadline, progress)
 
     def _streamed(
-        self, parts: list[Part], every: int, cancel: Cancellation | None, deadline: float | None
+        self, parts: list[Part], every: int, cancel: Cancellation | None, deadline: float | None, progress: bool
     ) -> Iterator[Draft | Generated]:
-        for part in parts:
-            run = self._run(part, cancel, deadline)
-            total = run.process.num_inference_steps
-            for state in run:
-                if state.step % every == 0 or state.step == total:
-                    yield self._draft(part, state, total)
-            yield from self._results(part, run)
-
-    def _length(self, automata: list[TokenAutomaton]) -> int:
-        length = self.settings.length
-        if length == "auto":
-            return max(comfortable_length(one) for one in automata)
-        return self.model.sampling_defaults.length if length is None else length
+        time_left = countdown(deadline)
+        with progress_bar(progress, len(parts) * self.num_inference_steps) as advance:
+            for part in parts:
+                run = self._run(part, cancel, time_left())
+                total = run.process.num_inference_steps
+                for state in run:
+                    advance()
+                    if state.step % every == 0 or state.step == total:
+                        yield self._draft(part, state, total)
+                yield from self._retried(part, self._results(part, run), cancel, time_left)
 
     def _parts(self, n: int, seed: int, seeds: Seeds | None) -> Iterator[Part]:
         """The texts in batches that are denoised one after another."""
@@ -251,8 +261,10 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         results = []
         for i, ids in enumerate(tokens.tolist()):
             satisfied = part.automata[i].accepts(ids)
-            text = self._text(ids)
-            has_value = satisfied and self.settings.framing != "search"
+            text = self._text(ids, part.automata[i])
+            value, refused = None, None
+            if satisfied and self.settings.framing != "search":
+                value, refused = value_or_reason(part.constraints[i], text)
             results.append(
                 Generated(
                     text=text,
@@ -262,9 +274,30 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
                     log_prob=float(log_prob[i]),
                     seed=part.seeds[i],
                     finish_reason=run.finish_reason,
-                    value=_value(part.constraints[i], text) if has_value else None,
+                    value=value,
+                    value_error=refused,
                 )
             )
+        return results
+
+    def _retried(
+        self, part: Part, results: list[Generated], cancel: Cancellation | None, time_left: TimeLeft
+    ) -> list[Generated]:
+        """The results, with those written anew whose values were refused, as often as the settings say."""
+        for attempt in range(1, self.settings.retry_invalid + 1):
+            refused = [i for i, one in enumerate(results) if one.value_error is not None]
+            left = time_left()
+            if not refused or left == 0.0 or (cancel is not None and cancel.is_set()):
+                break
+            log.info("attempt %d for %d texts whose values were refused", attempt, len(refused))
+            again = part.select(refused)
+            seeds = tuple((seed, index + attempt * RETRY_STRIDE) for seed, index in again.seeds)
+            again = replace(again, seeds=seeds)
+            run = self._run(again, cancel, left)
+            for _ in run:
+                pass
+            for i, fresh in zip(refused, self._results(again, run), strict=True):
+                results[i] = fresh
         return results
 
     def _draft(self, part: Part, state: Any, total: int) -> Draft:
@@ -278,11 +311,26 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
             part.seeds,
         )
 
-    def _text(self, ids: list[int]) -> str:
+    def _text(self, ids: list[int], automaton: TokenAutomaton | None = None) -> str:
         if self.settings.framing in ("eos", "eos_strict"):
             return text_of(self.model, ids)
+        if self.settings.framing == "search":
+            return text_of(self.model, self._around_match(ids, automaton))
         text: str = self.model.tokenizer.decode(without_start(self.model, ids), skip_special_tokens=False)
         return text
+
+    def _around_match(self, ids: list[int], automaton: TokenAutomaton | None) -> list[int]:
+        """The tokens between two end tokens that hold the match; the first that are any where there is none."""
+        start, end = self.model.start_token_id, self.model.eos_token_id
+        before = ids[:1] if start is not None and ids[:1] == [start] else []
+        pieces: list[list[int]] = [[]]
+        for token in ids[len(before) :]:
+            if token == end:
+                pieces.append([])
+            else:
+                pieces[-1].append(token)
+        holding = [piece for piece in pieces if automaton is not None and automaton.accepts(before + piece)]
+        return next(iter(holding or [piece for piece in pieces if piece]), [])
 
 
 def generate(
@@ -297,6 +345,7 @@ def generate(
     callback_on_step_end: Callback | None = None,
     cancel: Cancellation | None = None,
     deadline: float | None = None,
+    progress: bool = False,
     **options: Any,
 ) -> list[Generated]:
     """Write `n` texts that satisfy a constraint (or one text for each of a list of constraints).
@@ -308,7 +357,8 @@ def generate(
     comfortable one. Text i has the seed (seed, i), or the i-th of `seeds`, and does not depend on what else is
     asked for; what does not fit `batch_size` (by default what fits `limits.memory_bytes`) is written in turns.
     `particles=K` draws each text from K weighted trajectories: slower, and closer to the model's own
-    distribution given the constraint.
+    distribution given the constraint. `retry_invalid=K` writes a text up to K times anew whose value a validator
+    of the type refuses. `progress=True` draws a bar on stderr.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["the cat sat.", "the dog ran."])
@@ -318,7 +368,13 @@ def generate(
     if length is not None:
         options["length"] = length
     return Generator(model, constraint, settings, **options)(
-        n, seed=seed, seeds=seeds, callback_on_step_end=callback_on_step_end, cancel=cancel, deadline=deadline
+        n,
+        seed=seed,
+        seeds=seeds,
+        callback_on_step_end=callback_on_step_end,
+        cancel=cancel,
+        deadline=deadline,
+        progress=progress,
     )
 
 
@@ -334,6 +390,7 @@ def stream(
     seeds: Seeds | None = None,
     cancel: Cancellation | None = None,
     deadline: float | None = None,
+    progress: bool = False,
     **options: Any,
 ) -> Iterator[Draft | Generated]:
     """As `generate`, while it happens: a `Draft` of the batch every so many steps, then its `Generated` texts.
@@ -347,22 +404,8 @@ def stream(
     if length is not None:
         options["length"] = length
     return Generator(model, constraint, settings, **options).stream(
-        n, every=every, seed=seed, seeds=seeds, cancel=cancel, deadline=deadline
+        n, every=every, seed=seed, seeds=seeds, cancel=cancel, deadline=deadline, progress=progress
     )
-
-
-def comfortable_length(automaton: TokenAutomaton) -> int:
-    """The length that `length="auto"` takes: half as much again as the shortest text needs, and some, in eights.
-
-    >>> from diffinity.alignment import Vocabulary
-    >>> comfortable_length(align(Text("a" * 20), Vocabulary([b"a", b""], eos_id=1)))
-    40
-    """
-    shortest = automaton.shortest()
-    if shortest is None:
-        raise InfeasibleConstraint("no text satisfies the constraint")
-    length = max(24, -(-(len(shortest) * 3 // 2 + 8) // 8) * 8)
-    return length if automaton.feasible(length) else len(shortest)
 
 
 def _constraint(given: object) -> Constraint:
@@ -371,7 +414,3 @@ def _constraint(given: object) -> Constraint:
 
 def _with_prefix(constraint: Constraint, prefix: str) -> Constraint:
     return constraint & (Text(prefix) + Regex(ANY_TEXT)) if prefix else constraint
-
-
-def _value(given: object, text: str) -> Any:
-    return text if given is None else value_of(given, text)

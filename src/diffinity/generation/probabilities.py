@@ -20,7 +20,7 @@ from diffinity.alignment import TokenAutomaton, align
 from diffinity.constraints.base import Constraint, Text
 from diffinity.constraints.python_types import constraint as as_constraint
 from diffinity.errors import InvalidArgument
-from diffinity.generation.generator import comfortable_length
+from diffinity.generation.lengths import comfortable_length
 from diffinity.generation.making import check_settings, make_process, prompt_of
 from diffinity.generation.settings import GenerationSettings
 from diffinity.models.protocol import Messages, TextModel, check_model, vocabulary_of

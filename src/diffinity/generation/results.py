@@ -16,7 +16,8 @@ class Generated:
     """One text and how it came about.
 
     `value` is what the text stands for: an instance of the Pydantic model or type that was asked for, the data of
-    a JSON Schema, and otherwise the text itself; None if the text does not satisfy the constraint.
+    a JSON Schema, and otherwise the text itself; None if the text does not satisfy the constraint, or if the type
+    refuses it for what no constraint can say (a validator of a Pydantic model): `value_error` has its reason.
 
     >>> Generated("a b", True, (1, 2), (-1.0, 0.0), -0.5, (0, 3), "complete")
     Generated('a b', satisfied=True, seed=(0, 3), finish_reason='complete')
@@ -30,12 +31,14 @@ class Generated:
     seed: tuple[int, int]
     finish_reason: FinishReason
     value: Any = None
+    value_error: str | None = None
 
     def __repr__(self) -> str:
         text = self.text if len(self.text) <= SHOWN else self.text[: SHOWN - 1] + "…"
+        refused = "" if self.value_error is None else f", value_error={self.value_error!r}"
         return (
             f"Generated({text!r}, satisfied={self.satisfied}, seed={self.seed}, "
-            f"finish_reason={self.finish_reason!r})"
+            f"finish_reason={self.finish_reason!r}{refused})"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -44,6 +47,7 @@ class Generated:
         >>> Generated("a", True, (1,), (-math.inf,), -0.5, (0, 0), "complete").as_json()["log_acceptance"]
         [None]
         """
+        refused = {} if self.value_error is None else {"value_error": self.value_error}
         return {
             "text": self.text,
             "satisfied": self.satisfied,
@@ -52,6 +56,7 @@ class Generated:
             "log_prob": _finite(self.log_prob),
             "seed": list(self.seed),
             "finish_reason": self.finish_reason,
+            **refused,
         }
 
 

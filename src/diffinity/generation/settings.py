@@ -118,6 +118,12 @@ class GenerationSettings:
     framing: Framing = _option(
         "eos", "exact, eos, eos_strict or search.", '"exact", "eos", "eos_strict" or "search"', json=str
     )
+    retry_invalid: int = _option(
+        0,
+        "How often a text is written anew, from another seed, whose value the type's own validators refuse.",
+        "a whole number, at least 0",
+        least=0,
+    )
     batch_size: int | None = _option(
         None,
         "Texts denoised together; by default what memory allows.",
@@ -232,6 +238,8 @@ def _check(option: dataclasses.Field[Any], value: object) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if option.name == "length" and (not isinstance(value, int) or value < 1):
         raise InvalidArgument(_not_a_length(value))
+    if str(option.type).startswith("int"):
+        number = number and isinstance(value, int)
     if not number or (least is not None and value < least) or (above is not None and value <= above):
         if least == 1 and number:
             raise InvalidArgument(f"{option.name} must be at least 1, but is {value}")

@@ -8,7 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from diffinity.models.plaid import matmul_per_sample
-from diffinity.models.protocol import EmbeddingDiffusion
+from diffinity.models.protocol import EmbeddingDiffusion, check_logits
 from diffinity.models.schedule import NoiseLevel
 
 
@@ -29,7 +29,10 @@ class DenoisingStep:
     def denoise(self, model: EmbeddingDiffusion, z: Tensor | None = None) -> Tensor:
         """The model's logits (B, L, V) at this step; with a graph where `z` is given and requires one."""
         z = self.z if z is None else z
-        return model.denoise(z.to(model.dtype), self.gamma(model), self.x_selfcond)
+        logits = model.denoise(z.to(model.dtype), self.gamma(model), self.x_selfcond)
+        if self.index == 0:  # a pass over all logits; later steps look at the estimates only
+            check_logits(model, logits, z.shape[0], z.shape[1], f"at step 1 of {self.total}")
+        return logits
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import Any, overload
@@ -30,6 +31,7 @@ KINDS: dict[str, type[Loaded]] = {
 COMPANIONS = {kind.kind: kind for kind in (AutoregressiveLM, MaskedLM)}
 EMBEDDED = Path(__file__).parent / "embedded" / "default"
 EMBEDDED_COMPANIONS = {f"embedded-{kind}": EMBEDDED.with_name(kind) for kind in COMPANIONS}
+log = logging.getLogger("diffinity.models")
 LONGEST_HUB_ID = 96 + 1 + 96  # characters, by the hub's rules
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -97,6 +99,7 @@ embedded-autoregressive, embedded-masked
         )
     folder = model_folder(source, revision)
     config = read_config(folder)
+    log.info("reading a model of kind %s from %s", config["kind"], folder)
     if config["kind"] not in KINDS:
         raise CheckpointError(f"{folder / CONFIG}: unknown kind {config['kind']!r}; known: {', '.join(KINDS)}")
     if tokenizer is not None and is_published_langflow(config):

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from diffinity.alignment.vocabulary import Vocabulary
-from diffinity.errors import InvalidArgument
+from diffinity.errors import InvalidArgument, ModelError
 
 Noise = Literal["mask", "uniform"]
 Method = Literal["ancestral", "ddim"]
@@ -245,6 +245,34 @@ def vocab_size_of(model: TextModel) -> int:
     """
     embedding = getattr(model, "embedding", None)
     return int(model.vocab_size if embedding is None else embedding.shape[0])
+
+
+def check_logits(model: TextModel, logits: Tensor, batch: int, length: int, when: str) -> None:
+    """Refuse what a model returned where it is no distribution over its tokens at every position.
+
+    −inf is a token that can't be; a position needs one that can.
+
+    >>> import diffinity as dy
+    >>> model = dy.fit_markov(["a b."])
+    >>> check_logits(model, torch.full((1, 2, vocab_size_of(model)), torch.nan), 1, 2, "at step 1")
+    Traceback (most recent call last):
+    diffinity.errors.ModelError: MarkovLM returned logits that are not finite (nan) at step 1, first at position \
+0 of text 0 of the batch
+    """
+    name, wanted = type(model).__name__, (batch, length, vocab_size_of(model))
+    if not isinstance(logits, Tensor) or tuple(logits.shape) != wanted:
+        shown = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ModelError(
+            f"{name} returned logits of shape {shown} {when}, and {wanted} is (batch, length, tokens)"
+        )
+    peaks = logits.detach().amax(dim=-1)  # NaN where a token has it
+    if bool(torch.isfinite(peaks).all()):
+        return
+    text, position = torch.nonzero(~torch.isfinite(peaks))[0].tolist()
+    raise ModelError(
+        f"{name} returned logits that are not finite ({float(peaks[text, position])}) {when}, first at position "
+        f"{position} of text {text} of the batch"
+    )
 
 
 _vocabularies: WeakKeyDictionary[TextModel, Vocabulary] = WeakKeyDictionary()

@@ -12,9 +12,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from diffinity.errors import InvalidArgument
+from diffinity.errors import InvalidArgument, ModelError
 from diffinity.guidance.base import DenoisingStep, Guidance, Prediction, Unguided
-from diffinity.models.protocol import EmbeddingDiffusion, Method
+from diffinity.models.protocol import EmbeddingDiffusion, Method, check_logits
 from diffinity.models.schedule import NoiseLevel
 from diffinity.processes.base import Draws, Ending, most_probable
 
@@ -97,7 +97,18 @@ class GaussianProcess:
         """What the model and the guidance say of the state."""
         gamma_t, _ = self._gammas(state.step)
         step = DenoisingStep(state.z, NoiseLevel(gamma_t), state.x_selfcond, state.step, self.num_inference_steps)
-        return self.guidance.predict(self.model, step)
+        prediction = self.guidance.predict(self.model, step)
+        if state.z.device.type == "cpu":  # elsewhere it would wait for the device; `finish` looks at the end
+            self._check(prediction, state)
+        return prediction
+
+    def _check(self, prediction: Prediction, state: SamplerState) -> None:
+        """Refuse estimates that are not finite, which all later steps would carry on."""
+        if bool(torch.isfinite(prediction.x).all()):
+            return
+        when = f"at step {state.step + 1} of {self.num_inference_steps}"
+        check_logits(self.model, prediction.logits, *state.z.shape[:2], when)
+        raise ModelError(f"the estimate of the embeddings is not finite {when}, although the logits are")
 
     def step(self, state: SamplerState, prediction: Prediction, draws: Draws) -> SamplerState:
         """The state after one more step."""
@@ -149,7 +160,9 @@ class GaussianProcess:
     def finish(self, state: SamplerState) -> Ending:
         """The logits of the state as it stands, from one more network call."""
         gamma = state.gamma.to(self.model.dtype).expand(state.z.shape[0])
-        return Ending(self.model.denoise(state.z.to(self.model.dtype), gamma, state.x_selfcond))
+        logits = self.model.denoise(state.z.to(self.model.dtype), gamma, state.x_selfcond)
+        check_logits(self.model, logits, *state.z.shape[:2], "after the last step")
+        return Ending(logits)
 
     def _gammas(self, index: int) -> tuple[Tensor, Tensor]:
         """The noise levels before and after a step."""
@@ -168,7 +181,11 @@ class GaussianProcess:
             t, s = 1.0 - index / steps, 1.0 - (index + 1) / steps
         times = torch.tensor([t, s], dtype=torch.float64, device=self.model.device)
         with torch.no_grad():
-            gamma_t, gamma_s = self.model.gamma(times).double()
+            levels = self.model.gamma(times).double()
+        if levels.shape != (2,) or not bool(torch.isfinite(levels).all()):
+            name = type(self.model).__name__
+            raise ModelError(f"{name}.gamma({[t, s]}) is {levels.tolist()}, and not two finite noise levels")
+        gamma_t, gamma_s = levels
         return gamma_t, gamma_s
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from diffinity.acceptance.partial import PartialString
 from diffinity.alignment import TokenAutomaton
-from diffinity.models.protocol import TokenDiffusion
+from diffinity.models.protocol import TokenDiffusion, check_logits
 from diffinity.processes.base import most_probable
 
 
@@ -89,6 +89,12 @@ class Network:
 
     def __call__(self, tokens: Tensor, t: float) -> Tensor:
         """Logits (B, l, V) for tokens (B, l) at time t, in the model's type and on its device."""
+        logits = self._logits(tokens, t)
+        if logits.device.type == "cpu" or t >= 1.0:  # elsewhere looking means waiting for the device
+            check_logits(self.model, logits, *tokens.shape, f"at time {t:.3g}")
+        return logits
+
+    def _logits(self, tokens: Tensor, t: float) -> Tensor:
         model, batch = self.model, tokens.shape[0]
         tokens = tokens.to(model.device)
         times = torch.full((batch,), t, dtype=torch.float64, device=model.device)

@@ -99,7 +99,7 @@ def _options() -> dict[str, Any]:
 
     from diffinity.generation.settings import GenerationSettings
 
-    elsewhere = ("length", "prompt", "messages")  # OpenAI has words for them
+    elsewhere = ("length", "prompt", "messages", "retry_invalid")  # OpenAI has words for them; values are not made
     shown = {option.name: option for option in shown_options() if option.name not in elsewhere}
     names = {name: name for name in shown}
     names |= {one.name: spoken_name(one) for one in fields(GenerationSettings) if spoken_name(one) in shown}

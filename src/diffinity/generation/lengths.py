@@ -1,0 +1,69 @@
+"""How many tokens a text gets: what was asked for, the model's own number, or what its constraint needs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from diffinity.alignment import TokenAutomaton
+from diffinity.errors import InfeasibleConstraint
+from diffinity.generation.settings import Length
+
+LONGEST_DEFAULT = 1024  # tokens that a constraint gets without being asked for a length
+log = logging.getLogger("diffinity.generation")
+
+
+def chosen_length(asked: Length, own: int, automata: Sequence[TokenAutomaton]) -> int:
+    """The length of a batch of texts, one at which each of the automata accepts some.
+
+    `own` is the model's default. Where nothing was asked for and the one constraint needs more, it gets more;
+    texts of several constraints do not, since what one of them needs would change the others.
+
+    >>> from diffinity.alignment import Vocabulary, align
+    >>> from diffinity.constraints import Text
+    >>> long = align(Text("a" * 20), Vocabulary([b"a", b""], eos_id=1))
+    >>> chosen_length(None, 64, [long]), chosen_length(None, 16, [long]), chosen_length(30, 16, [long])
+    (64, 40, 30)
+    """
+    if asked == "auto":
+        length = max(comfortable_length(one) for one in automata)
+    elif asked is not None:
+        length = asked
+    else:
+        length = _default_length(own, automata)
+    for automaton in automata:
+        try:
+            automaton.check_feasible(length)
+        except InfeasibleConstraint as error:
+            if asked is not None or not automaton.accepting.any():
+                raise
+            raise InfeasibleConstraint(
+                f'{error} ({length} is the model\'s default length: choose another with length=, or length="auto" '
+                "for what the constraint needs)"
+            ) from None
+    return length
+
+
+def _default_length(own: int, automata: Sequence[TokenAutomaton]) -> int:
+    if len(automata) > 1 or automata[0].feasible(own) or not automata[0].accepting.any():
+        return own
+    needed = comfortable_length(automata[0])
+    if needed > max(own, LONGEST_DEFAULT):
+        return own
+    log.info("the constraint does not fit the model's %d tokens: the length is %d", own, needed)
+    return needed
+
+
+def comfortable_length(automaton: TokenAutomaton) -> int:
+    """The length that `length="auto"` takes: half as much again as the shortest text needs, and some, in eights.
+
+    >>> from diffinity.alignment import Vocabulary, align
+    >>> from diffinity.constraints import Text
+    >>> comfortable_length(align(Text("a" * 20), Vocabulary([b"a", b""], eos_id=1)))
+    40
+    """
+    shortest = automaton.shortest()
+    if shortest is None:
+        raise InfeasibleConstraint("no text satisfies the constraint")
+    length = max(24, -(-(len(shortest) * 3 // 2 + 8) // 8) * 8)
+    return length if automaton.feasible(length) else len(shortest)

@@ -1,0 +1,44 @@
+"""How far a call is: a bar on stderr, and the time that is left of a deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+TimeLeft = Callable[[], float | None]
+
+
+def countdown(seconds: float | None) -> TimeLeft:
+    """A function that says how many seconds are left from now on, at least 0; None if there is no deadline.
+
+    >>> countdown(None)() is None, countdown(0.0)()
+    (True, 0.0)
+    """
+    began = time.monotonic()
+    return lambda: None if seconds is None else max(0.0, seconds + began - time.monotonic())
+
+
+@contextmanager
+def progress_bar(shown: bool, total: int) -> Iterator[Callable[[], None]]:
+    """Inside, each call of what is given is one more step of `total` on a bar on stderr, if it is shown.
+
+    >>> with progress_bar(False, 3) as advance:
+    ...     advance()
+    """
+    if not shown:
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("denoising"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("steps"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("denoising", total=total)
+        yield lambda: bar.advance(task)

@@ -1,0 +1,43 @@
+"""What an accepted text stands for, or why the type that was asked for refuses it after all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diffinity.constraints.python_types import value_of
+
+LONGEST_REASON = 300  # characters
+
+
+def value_or_reason(given: object, text: str) -> tuple[Any, str | None]:
+    """What an accepted text stands for, or why the type refuses it.
+
+    >>> value_or_reason(int, "42"), value_or_reason(int, "x" * 9)[0]
+    ((42, None), None)
+    """
+    if given is None:
+        return text, None
+    try:
+        return value_of(given, text), None
+    except Exception as error:  # a validator is the user's code, which may fail in any way
+        return None, reason_of(error)
+
+
+def reason_of(error: Exception) -> str:
+    """Why a value was refused, on one line; of a Pydantic model field by field.
+
+    >>> reason_of(ValueError("must be even"))
+    'ValueError: must be even'
+    """
+    listed = getattr(error, "errors", None)
+    if callable(listed):
+        found = listed()
+        places = [".".join(map(str, one["loc"])) for one in found]
+        said = [
+            f"{place}: {one['msg']}" if place else one["msg"] for place, one in zip(places, found, strict=True)
+        ]
+        reason = "; ".join(said)
+    else:
+        reason = f"{type(error).__name__}: {error}"
+    reason = " ".join(reason.split())
+    return reason if len(reason) <= LONGEST_REASON else reason[: LONGEST_REASON - 1] + "…"
