@@ -5,6 +5,7 @@ Commands are imported when they are called: `diffinity --help` needs none of the
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -14,8 +15,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from diffinity import __version__
-from diffinity.commands.console import INTERRUPTED, Commands, out, say_error
+from diffinity.commands.console import Commands, out
 from diffinity.memory import keep_freed_memory
+from diffinity.start import main as main
 
 
 class Door(NamedTuple):
@@ -75,11 +77,29 @@ def _show_version(asked: bool) -> None:
 
 
 def root(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 (its callback has shown it)
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say on stderr what is done: the log of `diffinity`.")
+    ] = False,
 ) -> None:
-    """Structured output for diffusion language models: every text satisfies its constraint."""
+    """Structured output for diffusion language models: every text satisfies its constraint.
+
+    Example: diffinity generate --regex '[A-Z][a-z ]+[.]' --length 24
+    """
+    if verbose:
+        show_log()
+
+
+def show_log() -> None:
+    """Write all that is logged under `diffinity` to stderr."""
+    logger = logging.getLogger("diffinity")
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S"))
+        logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
 
 
 def _by_name_only() -> None:
@@ -97,17 +117,10 @@ def called_commands(arguments: Sequence[str], environment: Mapping[str, str]) ->
     return {word for word in words if word in DOORS}
 
 
-def main() -> None:
-    """Run the command line; what goes wrong is one sentence and a non-zero exit (see `commands.console`)."""
+def run() -> None:
+    """Run the command that the arguments name; `diffinity.start` has the rest."""
     keep_freed_memory()
-    try:
-        make_app(called_commands(sys.argv[1:], os.environ))()
-    except BrokenPipeError:  # the reader of our output went away: nothing to say to anyone
-        sys.stderr.close()
-        sys.exit(1)
-    except KeyboardInterrupt:  # before a command had begun
-        say_error("interrupted")
-        sys.exit(INTERRUPTED)
+    make_app(called_commands(sys.argv[1:], os.environ))()
 
 
 def __getattr__(name: str) -> typer.Typer:

@@ -38,7 +38,10 @@ def shows() -> list[tuple[str, Constraint]]:
 
 
 def demo() -> None:
-    """Show what diffinity does, with the embedded model."""
+    """Show what diffinity does, with the embedded model.
+
+    Example: diffinity demo
+    """
     run_demo(Console())
 
 

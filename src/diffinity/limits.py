@@ -158,6 +158,18 @@ def use_limits(limits: Limits | None = None, **changes: float) -> Iterator[Limit
         _limits.reset(token)
 
 
+def put_in_force(**changes: float) -> None:
+    """Change the limits in force until the running `contextvars` context ends; `use_limits` is for a block.
+
+    >>> from contextvars import copy_context
+    >>> copy_context().run(lambda: (put_in_force(dfa_states=7), current_limits().dfa_states))
+    (None, 7)
+    >>> current_limits() == DEFAULT_LIMITS
+    True
+    """
+    _limits.set(replace(_limits.get(), **changes))  # type: ignore[arg-type]
+
+
 @contextmanager
 def compiling(limits: Limits | None = None) -> Iterator[Budget]:
     """Start a compilation, or join the one that is running: its parts share one meter.

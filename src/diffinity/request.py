@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import inspect
 import json
 import operator
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from diffinity.constraints import Choice, Constraint, JsonSchema, Regex, sentences
+from diffinity.constraints import Choice, Constraint, Grammar, JsonSchema, Regex, sentences
+from diffinity.constraints.python_types import OfType
 from diffinity.errors import InvalidArgument
 from diffinity.generation.settings import GenerationSettings, Option, from_spoken, shown_options
 
 ANY_TEXT = Regex(r"(?s).*")
 Texts = tuple[str, ...]
-ConstraintKeys = tuple[str | None, str | None, Texts | None, Texts | None, Texts | None]
+ConstraintKeys = tuple[
+    str | None, str | None, str | None, str | None, int, str | None, Texts | None, Texts | None, Texts | None
+]
+GRAMMAR_DEPTH = 5  # how often a recursion of a grammar goes round, unless it is said
 LONGEST_SHOWN = 60  # characters of a wrong value that an error repeats
 
 
@@ -28,11 +36,16 @@ class _Asked(BaseModel):
     id: str | int | None = Field(None, description="a text or a whole number")
     regex: str | None = Field(None, description="a regular expression")
     json_schema: dict[str, Any] | bool | None = Field(None, description="a JSON Schema: an object, true or false")
+    schema_options: dict[str, Any] | None = Field(None, description="an object with arguments of JsonSchema")
+    grammar: str | None = Field(None, description="a grammar, as dy.Grammar has it")
+    grammar_depth: int = Field(GRAMMAR_DEPTH, ge=0, description="a whole number, at least 0")
+    type: str | None = Field(None, description="module:Name of a Python type or Pydantic model")
     choice: tuple[str, ...] | None = Field(None, min_length=1, description="a list of texts, at least one")
     contains: tuple[str, ...] | None = Field(None, min_length=1, description="a list of words, at least one")
     not_regex: tuple[str, ...] | None = Field(None, description="a list of regular expressions")
     n: int = Field(1, ge=1, description="a whole number, at least 1")
     seed: int = Field(0, ge=0, description="a whole number, at least 0")
+    deadline: float | None = Field(None, ge=0, description="a finite number of seconds, at least 0")
 
     def constraint(self) -> Constraint:
         """All that was asked for at once; any text if nothing was."""
@@ -41,7 +54,23 @@ class _Asked(BaseModel):
     def constraint_keys(self) -> ConstraintKeys:
         """What the constraint is made of, hashable: equal for requests that ask for the same."""
         schema = None if self.json_schema is None else json.dumps(self.json_schema)
-        return self.regex, schema, self.choice, self.contains, self.not_regex
+        options = None if self.schema_options is None else json.dumps(self.schema_options, sort_keys=True)
+        return (
+            self.regex,
+            schema,
+            options,
+            self.grammar,
+            self.grammar_depth,
+            self.type,
+            self.choice,
+            self.contains,
+            self.not_regex,
+        )
+
+    def is_free(self) -> bool:
+        """Whether no constraint was asked for."""
+        asked = (self.regex, self.json_schema, self.grammar, self.type, self.choice, self.contains)
+        return all(part is None for part in asked) and not self.not_regex
 
     def settings(self) -> GenerationSettings:
         """How to write: all but the constraint, n and the seed.
@@ -50,8 +79,7 @@ class _Asked(BaseModel):
         GenerationSettings({'steps': 8, 'guidance': 'none'})
         """
         asked = {option.name: getattr(self, option.name) for option in shown_options()}
-        parts = (*self.constraint_keys(), asked["prefix"])
-        if all(part is None or part in ((), "") for part in parts):
+        if self.is_free() and not asked["prefix"] and asked["guidance"] == "auto":
             asked["guidance"] = "none"  # nothing was asked for, so there is nothing to steer to
         return GenerationSettings.of(**from_spoken(asked))
 
@@ -81,6 +109,7 @@ def read_request(text: str | bytes) -> Request:
     try:
         request: Request = Request.model_validate_json(text)
         request.settings()  # refuses names that are none
+        schema_arguments(request.schema_options, has_schema=request.json_schema is not None)
         return request
     except ValidationError as error:
         raise InvalidArgument(_sentence(error)) from None
@@ -111,6 +140,9 @@ def combined(
     *,
     regex: str | None = None,
     json_schema: dict[str, Any] | bool | str | None = None,
+    schema_options: Mapping[str, Any] | None = None,
+    grammar: str | None = None,
+    grammar_depth: int = GRAMMAR_DEPTH,
     choice: Sequence[str] | None = None,
     contains: Sequence[str] | None = None,
     not_regex: Sequence[str] | None = None,
@@ -125,7 +157,9 @@ def combined(
     if regex is not None:
         parts.append(Regex(regex))
     if json_schema is not None:
-        parts.append(JsonSchema(json_schema))
+        parts.append(JsonSchema(json_schema, **schema_arguments(schema_options)))
+    if grammar is not None:
+        parts.append(Grammar(grammar, max_depth=grammar_depth))
     if choice:
         parts.append(Choice(choice))
     if contains:
@@ -135,16 +169,74 @@ def combined(
     return functools.reduce(operator.and_, parts) if parts else None
 
 
+def schema_arguments(given: Mapping[str, Any] | None, *, has_schema: bool = True) -> dict[str, Any]:
+    """The keyword arguments of `JsonSchema` that somebody asks for by name.
+
+    >>> schema_arguments({"opened": True})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    diffinity.errors.InvalidArgument: there is no schema option 'opened': there are whitespace, order, open, ...
+    """
+    known = [name for name in inspect.signature(JsonSchema).parameters if name != "schema"]
+    for name in given or ():
+        if name not in known:
+            raise InvalidArgument(f"there is no schema option {name!r}: there are {', '.join(known)}")
+    for name in ("open", "lenient"):
+        if given and not isinstance(given.get(name, False), bool):
+            raise InvalidArgument(f"the schema option {name} must be true or false, but is {given[name]!r}")
+    if given and not has_schema:
+        raise InvalidArgument("schema options are those of a JSON Schema, and none was given")
+    return dict(given or {})
+
+
+def named_type(name: str, said: str = "type", modules: Collection[str] | None = None) -> object:
+    """The object that `module:Name` names; the current folder is looked in too. `modules` are those allowed.
+
+    >>> named_type("uuid:UUID").__name__
+    'UUID'
+    """
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise InvalidArgument(f"{said} takes module:Name, not {name!r}")
+    if modules is not None and module_name not in modules:
+        raise InvalidArgument(f"{said} {name}: importing runs code, so allow it first: --import {module_name}")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # importing runs the user's code, which may fail in any way
+        raise InvalidArgument(
+            f"{said} {name}: importing {module_name!r} failed with {type(error).__name__}: {error}"
+        ) from None
+    finally:
+        sys.path.pop(0)
+    if not hasattr(module, attribute):
+        raise InvalidArgument(f"{said} {name}: the module {module_name!r} has no {attribute!r}")
+    return getattr(module, attribute)
+
+
 @functools.lru_cache(maxsize=64)
 def _compiled_once(
     regex: str | None,
     json_schema: str | None,
+    schema_options: str | None,
+    grammar: str | None,
+    grammar_depth: int,
+    type_name: str | None,
     choice: tuple[str, ...] | None,
     contains: tuple[str, ...] | None,
     not_regex: tuple[str, ...] | None,
 ) -> Constraint:
     """As `combined`; a constraint keeps its automaton, so many requests that differ only in seed share one."""
-    asked = combined(regex=regex, json_schema=json_schema, choice=choice, contains=contains, not_regex=not_regex)
+    asked = combined(
+        regex=regex,
+        json_schema=json_schema,
+        schema_options=None if schema_options is None else json.loads(schema_options),
+        grammar=grammar,
+        grammar_depth=grammar_depth,
+        choice=choice,
+        contains=contains,
+        not_regex=not_regex,
+        more=[] if type_name is None else [OfType(named_type(type_name))],
+    )
     return ANY_TEXT if asked is None else asked
 
 
@@ -152,6 +244,7 @@ def in_words(
     *,
     regex: str | None = None,
     json_schema: str | None = None,
+    grammar: str | None = None,
     choice: Sequence[str] | None = None,
     type_name: str | None = None,
     contains: Sequence[str] | None = None,
@@ -170,6 +263,8 @@ def in_words(
         said.append(("matches the regular expression", regex))
     if json_schema is not None:
         said.append(("is JSON that is valid for the schema", json_schema))
+    if grammar is not None:
+        said.append(("is derived by the grammar", grammar))
     if choice:
         said.append(("is one of", " | ".join(choice)))
     if type_name is not None:

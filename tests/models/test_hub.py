@@ -228,7 +228,7 @@ def test_the_command_line_writes_a_folder(server: HubServer, tmp_path: Path) -> 
     assert written.exit_code == 0
     assert isinstance(dy.load(tmp_path / "model"), dy.LangFlowLM)
     again = CliRunner().invoke(app, ["download", "langflow-owt", "--out", str(tmp_path / "model")])
-    assert again.exit_code == 1
+    assert again.exit_code == 2
 
 
 def test_generate_takes_a_name_and_the_hub_s_environment_variables(

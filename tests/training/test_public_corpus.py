@@ -258,5 +258,5 @@ def test_corpus_build_and_show_on_the_command_line(tatoeba: Path, tmp_path: Path
 
 def test_a_source_without_a_path_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["corpus", "build", "tatoeba", "--out", str(tmp_path / "c")])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "a source is NAME=PATH" in result.stderr

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, tee
 from pathlib import Path
 
 from diffinity.batch.answers import Answers, local_answers
-from diffinity.batch.lines import Line, model_mark, read_lines
+from diffinity.batch.lines import Line, is_stream, model_mark, read_lines
 from diffinity.batch.results import opened_results
 from diffinity.errors import InvalidArgument
 
 __all__ = ["Answers", "Line", "Summary", "local_answers", "run_batch"]
+
+log = logging.getLogger("diffinity.batch")
 
 
 @dataclass(frozen=True)
@@ -32,13 +35,16 @@ def run_batch(
     batch_size: int | None = None,
     device: str = "cpu",
     tokens: bool = False,
+    modules: Collection[str] = (),
     answers: Answers | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
 ) -> Summary:
     """Answer the requests of one file in another; called again, go on where the last run ended.
 
     `model` is what `load` takes. `answers` turns lines into rows, in order: in this process if not given, on a
-    cluster with `diffinity.batch.cluster.ray_answers`. `progress(done, total)` is called after every result.
+    cluster with `diffinity.batch.cluster.ray_answers`. `progress(done, total)` is called after every result, with
+    None for a total that is not known. `-` is standard input or output; these, pipes and devices are passed
+    through once. `modules` are those that a request's `type` may be imported from.
     `batch_size` is how many texts are denoised together, by default what memory allows, up to 16.
 
     >>> run_batch("nowhere.jsonl", "out.jsonl")
@@ -48,21 +54,28 @@ def run_batch(
     source, target = Path(requests), Path(results)
     if batch_size is not None and batch_size < 1:
         raise InvalidArgument(f"batch_size must be at least 1, but is {batch_size}")
-    total = sum(1 for _ in read_lines(source))
-    if target.exists() and target.samefile(source):
+    once = is_stream(source)
+    total = None if once else sum(1 for _ in read_lines(source))
+    if not once and not is_stream(target) and target.exists() and target.samefile(source):
         raise InvalidArgument(f"{target} holds the requests: name another file for the results")
-    answers = answers or local_answers(model, batch_size=batch_size, device=device, tokens=tokens)
+    answers = answers or local_answers(
+        model, batch_size=batch_size, device=device, tokens=tokens, modules=tuple(modules)
+    )
+    # What can be read once only is kept for as long as the earlier results take.
+    known, lines = tee(read_lines(source)) if once else (read_lines(source), read_lines(source))
     with opened_results(target, model_mark(model)) as written:
-        resumed, errors = written.resume(read_lines(source))
+        resumed, errors = written.resume(known)
+        del known
         done = resumed
         if progress is not None:
             progress(done, total)
+        log.info("%s: %d results are there, %s in all", target, resumed, "not known how many" if once else total)
         if done == total:  # nothing to do: no model is read
-            return Summary(total, resumed, errors)
-        for row in answers(islice(read_lines(source), done, None)):
+            return Summary(done, resumed, errors)
+        for row in answers(islice(lines, done, None)):
             written.append(row)
             done += 1
             errors += "error" in row
             if progress is not None:
                 progress(done, total)
-    return Summary(total, resumed, errors)
+    return Summary(done, resumed, errors)

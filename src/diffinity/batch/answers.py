@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -14,7 +14,7 @@ from diffinity.generation import Generated, generate
 from diffinity.memory import check_room, is_out_of_memory
 from diffinity.models.loading import load
 from diffinity.models.protocol import TextModel
-from diffinity.request import Request, read_request
+from diffinity.request import Request, named_type, read_request
 
 GATHERED = 16  # texts that are denoised together, if memory allows
 WINDOW = 4 * GATHERED  # requests that are looked at together
@@ -29,22 +29,34 @@ Answers = Callable[[Iterator[Line]], Iterator[Row]]
 
 
 def local_answers(
-    model: str | None, *, batch_size: int | None = None, device: str = "cpu", tokens: bool = False
+    model: str | None,
+    *,
+    batch_size: int | None = None,
+    device: str = "cpu",
+    tokens: bool = False,
+    modules: Collection[str] = (),
 ) -> Answers:
     """Answer in this process; the model is read when the first request comes."""
 
     def answers(lines: Iterator[Line]) -> Iterator[Row]:
         lm = load(model, device=device)
         while window := list(islice(lines, WINDOW)):
-            yield from answer_lines(lm, window, batch_size=batch_size, tokens=tokens)
+            yield from answer_lines(lm, window, batch_size=batch_size, tokens=tokens, modules=modules)
 
     return answers
 
 
 def answer_lines(
-    model: TextModel, lines: Sequence[Line], *, batch_size: int | None = None, tokens: bool = False
+    model: TextModel,
+    lines: Sequence[Line],
+    *,
+    batch_size: int | None = None,
+    tokens: bool = False,
+    modules: Collection[str] = (),
 ) -> Iterator[Row]:
     """A row for each line, in order, as soon as it and all before it are there.
+
+    A request's `type` may come from `modules` only: importing runs code.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["a cat.", "a dog."])
@@ -56,7 +68,10 @@ def answer_lines(
     found: dict[int, Row] = {}
     for place, line in enumerate(lines):
         try:
-            waiting[place] = read_request(line.text)
+            request = read_request(line.text)
+            if request.type is not None:
+                named_type(request.type, modules=modules)
+            waiting[place] = request
         except DiffinityError as error:
             found[place] = {"error": sentence(error)}
     for place, line in enumerate(lines):
@@ -84,7 +99,7 @@ def _group_of(model: TextModel, place: int, waiting: dict[int, Request], room: i
 
 
 def _go_together(one: Request, other: Request) -> bool:
-    if one.settings() != other.settings():
+    if one.settings() != other.settings() or one.deadline is not None or other.deadline is not None:
         return False
     # A batch has one length, so texts of a length of their own go with those of the same constraint only.
     return one.settings().length != "auto" or (one.constraint_keys() == other.constraint_keys())
@@ -114,7 +129,10 @@ def _written(model: TextModel, requests: Sequence[Request], batch_size: int | No
         check_room(model, request.n, length)
     constraints = [request.constraint() for request in requests for _ in range(request.n)]
     seeds = [(request.seed, i) for request in requests for i in range(request.n)]
-    texts = iter(generate(model, constraints, settings=settings[0], batch_size=batch_size, seeds=seeds))
+    deadline = requests[0].deadline  # a request that has one is alone
+    texts = iter(
+        generate(model, constraints, settings=settings[0], batch_size=batch_size, seeds=seeds, deadline=deadline)
+    )
     for request in requests:
         yield list(islice(texts, request.n))
 
@@ -136,5 +154,7 @@ def _row(request: Request, answer: list[Generated] | str, tokens: bool) -> Row:
         return row | {"error": answer}
     texts = [one.as_json() for one in answer]
     row |= {name + "s" * (name == "text"): [one[name] for one in texts] for name in _REPORTED}
+    if any(one.value_error is not None for one in answer):
+        row["value_error"] = [one.value_error for one in answer]
     row["seed"] = request.seed
     return row | {"tokens": [one["tokens"] for one in texts]} if tokens else row

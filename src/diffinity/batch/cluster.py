@@ -7,14 +7,15 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from diffinity.batch.answers import WINDOW, Answers, Row, answer_lines
 from diffinity.batch.lines import Line
-from diffinity.errors import InvalidArgument
+from diffinity.errors import Failure, InvalidArgument, MissingExtra
+from diffinity.limits import DEFAULT_LIMITS, Limits, current_limits, use_limits
 from diffinity.models.loading import load
 from diffinity.models.pretrained import read_config
 
@@ -24,14 +25,25 @@ SHARD = 8192  # lines handed to Ray at a time: the driver's memory does not grow
 class Answerer:
     """One actor: reads the model once, then answers the lines of one batch after another."""
 
-    def __init__(self, model: str | None, batch_size: int | None, device: str, tokens: bool) -> None:
+    def __init__(
+        self,
+        model: str | None,
+        batch_size: int | None,
+        device: str,
+        tokens: bool,
+        modules: Collection[str] = (),
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
         self._model = load(model, device=device)
-        self._batch_size, self._tokens = batch_size, tokens
+        self._batch_size, self._tokens, self._modules, self._limits = batch_size, tokens, modules, limits
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
         lines = [Line(int(n), bytes(text)) for n, text in zip(batch["number"], batch["text"], strict=True)]
-        rows = answer_lines(self._model, lines, batch_size=self._batch_size, tokens=self._tokens)
-        return {"row": [json.dumps(row) for row in rows]}  # as text: Arrow would want one type per column
+        with use_limits(self._limits):
+            rows = answer_lines(
+                self._model, lines, batch_size=self._batch_size, tokens=self._tokens, modules=self._modules
+            )
+            return {"row": [json.dumps(row) for row in rows]}  # as text: Arrow would want one type per column
 
 
 def ray_answers(
@@ -40,12 +52,13 @@ def ray_answers(
     batch_size: int | None = None,
     device: str = "cpu",
     tokens: bool = False,
+    modules: Collection[str] = (),
     actors: int = 1,
     address: str | None = None,
 ) -> Answers:
     """Answer on the cluster at `address` (or the one that Ray finds, or a local one) with so many actors.
 
-    Every node needs diffinity, and the model under the same name. An actor on "cuda" takes one GPU.
+    Every node needs diffinity, and the model and `modules` under the same names. An actor on "cuda" takes one GPU.
     """
     ray, data = _ray()
     if actors < 1:
@@ -70,7 +83,7 @@ def ray_answers(
                 rows = data.from_items([{"number": one.number, "text": one.text} for one in shard])
                 answered = rows.map_batches(
                     Answerer,
-                    fn_constructor_args=(model, batch_size, device, tokens),
+                    fn_constructor_args=(model, batch_size, device, tokens, tuple(modules), current_limits()),
                     batch_size=WINDOW,
                     compute=data.ActorPoolStrategy(size=actors),
                     num_gpus=1 if gpu else None,
@@ -79,7 +92,7 @@ def ray_answers(
                     yield json.loads(row["row"])
         except ray.exceptions.RayError as error:
             reason = re.sub(r"^[\w.]+: ", "", str(error).strip().splitlines()[-1].strip())
-            raise InvalidArgument(f"Ray stopped: {reason}") from error
+            raise Failure(f"Ray stopped: {reason}") from error
         finally:
             if ours:
                 ray.shutdown()
@@ -102,6 +115,6 @@ def _ray() -> tuple[Any, Any]:
     try:
         return importlib.import_module("ray"), importlib.import_module("ray.data")
     except ImportError as error:
-        raise InvalidArgument(
+        raise MissingExtra(
             f"--ray needs Ray Data, which is not installed ({error}): pip install 'diffinity[ray]'"
         ) from None

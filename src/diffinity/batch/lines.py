@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,15 +31,27 @@ class Line:
         return hashlib.sha256(self.text).hexdigest()[:16]
 
 
+STANDARD = Path("-")  # standard input, or standard output
+
+
+def is_stream(path: Path) -> bool:
+    """Whether a path is standard input or output, a pipe or a device: what can be passed through once only.
+
+    >>> is_stream(STANDARD), is_stream(Path("/dev/null")), is_stream(Path("nowhere"))
+    (True, True, False)
+    """
+    return path == STANDARD or (path.exists() and not path.is_file() and not path.is_dir())
+
+
 def read_lines(path: Path) -> Iterator[Line]:
-    """The lines of a file that are not blank, one at a time.
+    """The lines of a file, or of standard input for `-`, that are not blank, one at a time.
 
     >>> next(read_lines(Path("nowhere")))
     Traceback (most recent call last):
     diffinity.errors.InvalidArgument: nowhere can't be read: No such file or directory
     """
     try:
-        with path.open("rb") as file:
+        with nullcontext(sys.stdin.buffer) if path == STANDARD else path.open("rb") as file:
             for number, text in enumerate(file, 1):
                 if text.strip():
                     yield Line(number, text.strip())

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from diffinity.batch.lines import Line
-from diffinity.errors import InvalidArgument
+from diffinity.batch.lines import STANDARD, Line, is_stream
+from diffinity.errors import Failure, InvalidArgument
 
 OTHER_FILE = "name another file, or remove this one"
 
@@ -22,14 +23,17 @@ OTHER_FILE = "name another file, or remove this one"
 class Results:
     """An open results file of this process alone."""
 
-    def __init__(self, path: Path, descriptor: int, model: str) -> None:
+    def __init__(self, path: Path, descriptor: int, model: str, *, passing: bool = False) -> None:
         self._path, self._descriptor, self._model = path, descriptor, model
+        self._passing = passing  # to a pipe or a device, which keeps nothing to go on with
 
     def resume(self, lines: Iterator[Line]) -> tuple[int, int]:
         """Check what is there against the requests and cut off a half-written end.
 
         Returns the number of results that stay, and how many of them are errors.
         """
+        if self._passing:
+            return 0, 0
         done = errors = size = 0
         with self._path.open("rb") as file:
             for text in file:
@@ -53,9 +57,14 @@ class Results:
         try:
             while data:
                 data = data[os.write(self._descriptor, data) :]
-            os.fsync(self._descriptor)
+            if not self._passing:
+                os.fsync(self._descriptor)
+        except BrokenPipeError:  # nobody reads any more: for the command line to end quietly
+            raise
         except OSError as error:
-            raise InvalidArgument(
+            if self._passing:
+                raise
+            raise Failure(
                 f"{self._path} can't be written: {error.strerror}; what is in it stays, and the same command "
                 f"goes on from line {row['line']} of the requests"
             ) from None
@@ -85,7 +94,24 @@ class Results:
 
 @contextmanager
 def opened_results(path: Path, model: str) -> Iterator[Results]:
-    """The results file at `path`, made if it is not there; `model` is what its lines say of the model."""
+    """The results file at `path`, made if it is not there; `model` is what its lines say of the model.
+
+    For `-` standard output; that, a pipe and a device are only written to.
+    """
+    if path == STANDARD:
+        sys.stdout.flush()
+        yield Results(path, sys.stdout.fileno(), model, passing=True)
+        return
+    if is_stream(path):
+        try:
+            descriptor = os.open(path, os.O_WRONLY)
+        except OSError as error:
+            raise InvalidArgument(f"{path} can't be written: {error.strerror}") from None
+        try:
+            yield Results(path, descriptor, model, passing=True)
+        finally:
+            os.close(descriptor)
+        return
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
     except OSError as error:

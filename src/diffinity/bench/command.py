@@ -66,7 +66,10 @@ def run(
     ] = None,
     judge_samples: Annotated[int, typer.Option(help="Samples of each system that are judged.", min=1)] = 50,
 ) -> None:
-    """Run a suite; every sample is written as it comes, and the same command goes on after a stop."""
+    """Run a suite; every sample is written as it comes, and the same command goes on after a stop.
+
+    Example: diffinity bench run natural-language --quick --out runs/first
+    """
     from diffinity.baselines.registry import Models
     from diffinity.bench.session import Request, run_suite
 
@@ -105,7 +108,10 @@ def join(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs of one suite with the same settings.")],
     out: Annotated[Path, typer.Option(help="New folder for the run that has the samples of all.")],
 ) -> None:
-    """Make one run of several that were made apart: other systems, other machines."""
+    """Make one run of several that were made apart: other systems, other machines.
+
+    Example: diffinity bench join runs/a runs/b --out runs/both
+    """
     from diffinity.bench.join import join as joined
 
     found = joined(runs, out)
@@ -118,13 +124,19 @@ def report(
     out: Annotated[Path, typer.Option(help="Folder for report.md, report.html, results.csv and plots.")],
     scorer: ScorerOption = "companion",
 ) -> None:
-    """Write what runs found: tables, plots and every sample, as Markdown, HTML and CSV."""
+    """Write what runs found: tables, plots and every sample, as Markdown, HTML and CSV.
+
+    Example: diffinity bench report runs/first --out report
+    """
+    from diffinity.bench import plots
     from diffinity.bench.report import write_report
 
     with err.status("reading") as status:
         written = write_report(runs, out, scorer=None if scorer == "none" else scorer, on_progress=status.update)
     for path in written:
         print(path)
+    if not plots.available():
+        err.print("no plots: they need matplotlib, pip install 'diffinity[bench]'", style="yellow", markup=False)
 
 
 @app.command()
@@ -133,7 +145,10 @@ def compare(
     b: Annotated[str, typer.Argument(help="What is compared with it.")],
     scorer: ScorerOption = "companion",
 ) -> None:
-    """Say what is better or worse in B than in A, case by case."""
+    """Say what is better or worse in B than in A, case by case.
+
+    Example: diffinity bench compare runs/first:paper runs/first:auto
+    """
     from diffinity.bench.compare import as_table
     from diffinity.bench.compare import compare as compared
 
@@ -151,7 +166,10 @@ def compare(
 
 @app.command()
 def systems() -> None:
-    """List the systems that a run can compare."""
+    """List the systems that a run can compare.
+
+    Example: diffinity bench systems
+    """
     from diffinity.baselines.registry import ENTRIES
 
     for entry in ENTRIES:

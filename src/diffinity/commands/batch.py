@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -9,40 +10,62 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from diffinity.commands.console import Interrupted, err, out
-from diffinity.commands.options import DeviceOption, ModelOption, check_device
+from diffinity.commands.options import DeviceOption, LimitOption, ModelOption, check_device, put_limits_in_force
+
+STANDARD = Path("-")
 
 
 def batch(
-    requests: Annotated[Path, typer.Argument(help="One request a line, as JSON.")],
-    results: Annotated[Path, typer.Argument(help="One result a line; naming it again goes on.")],
+    requests: Annotated[Path, typer.Argument(help="One request a line, as JSON; - for standard input.")],
+    results: Annotated[
+        Path, typer.Argument(help="One result a line; naming it again goes on; - for standard output.")
+    ],
     model: ModelOption = None,
     batch_size: Annotated[
         int | None, typer.Option(help="Texts denoised together; by default what memory allows, up to 16.", min=1)
     ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Also write the token ids.")] = False,
     device: DeviceOption = "cpu",
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--import", help="A module that a request's type may come from; may be given again."),
+    ] = None,
+    limit: LimitOption = None,
     ray: Annotated[
         bool, typer.Option("--ray", help="Run on a Ray cluster, or on one that is started here.")
     ] = False,
     actors: Annotated[int, typer.Option(help="With --ray: how many models run at once.", min=1)] = 1,
     address: Annotated[str | None, typer.Option(help="With --ray: of the cluster, as ray.init has it.")] = None,
 ) -> None:
-    """Answer one request a line; a wrong line gets an error, Ctrl-C loses nothing, the same command goes on."""
+    """Answer one request a line; a wrong line gets an error, Ctrl-C loses nothing, the same command goes on.
+
+    Example: diffinity batch requests.jsonl results.jsonl
+
+    Example: echo '{"regex": "[a-z]+", "length": 8}' | diffinity batch - -
+    """
     from diffinity.batch import run_batch
     from diffinity.batch.cluster import ray_answers
+    from diffinity.batch.lines import is_stream
 
+    put_limits_in_force(limit)
     answers = None
     if not ray:
         check_device(device)
     else:
         answers = ray_answers(
-            model, batch_size=batch_size, device=device, tokens=tokens, actors=actors, address=address
+            model,
+            batch_size=batch_size,
+            device=device,
+            tokens=tokens,
+            modules=modules or (),
+            actors=actors,
+            address=address,
         )
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, disable=not err.is_terminal) as bar:
         task = bar.add_task("requests", total=None)
 
-        def show(so_far: int, of: int) -> None:
+        def show(so_far: int, of: int | None) -> None:
             bar.update(task, completed=so_far, total=of)
 
         try:
@@ -53,16 +76,28 @@ def batch(
                 batch_size=batch_size,
                 device=device,
                 tokens=tokens,
+                modules=modules or (),
                 answers=answers,
                 progress=show,
             )
         except KeyboardInterrupt:
+            if is_stream(results):
+                raise Interrupted("interrupted: the results so far were passed on") from None
             done = whole_lines(results)
             raise Interrupted(
                 f"interrupted: {done} results are in {results}, and the same command goes on from there"
             ) from None
     before = f", {summary.resumed} of them there already" if summary.resumed else ""
-    out.print(f"{results}: {summary.total} results{before}, {summary.errors} of them errors", soft_wrap=True)
+    console = err if is_standard_output(results) else out
+    console.print(f"{results}: {summary.total} results{before}, {summary.errors} of them errors", soft_wrap=True)
+
+
+def is_standard_output(path: Path) -> bool:
+    """Whether results went to where the summary would go."""
+    try:
+        return path == STANDARD or os.path.samestat(path.stat(), os.fstat(1))
+    except OSError:
+        return False
 
 
 def whole_lines(path: Path) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any
 
 import typer
@@ -11,15 +12,17 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from diffinity.errors import DiffinityError, MissingExtra
+from diffinity.commands.wording import in_flags
+from diffinity.errors import DiffinityError, Failure
 from diffinity.memory import is_out_of_memory
+from diffinity.start import INTERRUPTED
 
 out = Console()
 err = Console(stderr=True)
 
 COMPILING = {"generate", "inspect", "batch", "demo"}  # commands that run compiled loops at once
-MISUSED = 2  # wrong options, or an extra that is not installed
-INTERRUPTED = 130  # what a shell says of a program that Ctrl-C ended
+FAILED = 1  # what was asked for was right, and something else stopped it: a full disk, no memory, a network
+MISUSED = 2  # wrong options, values, constraints, models or files, or an extra that is not installed
 
 
 class Interrupted(KeyboardInterrupt):
@@ -32,16 +35,16 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             with compilation_shown(bool(COMPILING & {*ctx._protected_args, *ctx.args})):
-                return super().invoke(ctx)
+                return copy_context().run(super().invoke, ctx)
         except DiffinityError as error:
-            say_error(f"error: {error}")
-            raise typer.Exit(MISUSED if isinstance(error, MissingExtra) else 1) from None
+            say_error(f"error: {in_flags(error)}")
+            raise typer.Exit(FAILED if isinstance(error, Failure) else MISUSED) from None
         except BrokenPipeError:  # nobody reads what we print: `main` ends quietly
             raise
         except OSError as error:  # a full disk, a folder that may not be written
             about = f"{error.filename}: " if error.filename else ""
             say_error(f"error: {about}{error.strerror or error}")
-            raise typer.Exit(1) from None
+            raise typer.Exit(FAILED) from None
         except KeyboardInterrupt as error:
             say_error(str(error) or "interrupted")
             raise typer.Exit(INTERRUPTED) from None
@@ -49,7 +52,7 @@ class Commands(TyperGroup):
             if not is_out_of_memory(error):
                 raise
             say_error("error: there is not enough memory: ask for fewer texts at a time, or a smaller length")
-            raise typer.Exit(1) from None
+            raise typer.Exit(FAILED) from None
 
 
 @contextmanager

@@ -59,7 +59,10 @@ def build(
 
 @app.command()
 def sources() -> None:
-    """List the public sources that `build` reads, with licence and attribution."""
+    """List the public sources that `build` reads, with licence and attribution.
+
+    Example: diffinity corpus sources
+    """
     from diffinity.training.corpus.public.readers import SOURCES
 
     for source in SOURCES.values():

@@ -16,17 +16,23 @@ import typer
 
 from diffinity.commands.console import Interrupted, err, out, visible
 from diffinity.commands.options import (
+    GRAMMAR_DEPTH,
     Asked,
     ChoiceOption,
     ContainsOption,
     DeviceOption,
+    GrammarDepthOption,
+    GrammarOption,
+    LimitOption,
     ModelOption,
     NotOption,
     RegexOption,
     SchemaOption,
+    SchemaOptionsOption,
     TypeOption,
     check_device,
     check_writable,
+    put_limits_in_force,
     write_text,
 )
 from diffinity.errors import InvalidArgument
@@ -98,6 +104,9 @@ def generate(
     settings: GenerationSettings,
     regex: RegexOption = None,
     json_schema: SchemaOption = None,
+    schema_option: SchemaOptionsOption = None,
+    grammar: GrammarOption = None,
+    grammar_depth: GrammarDepthOption = GRAMMAR_DEPTH,
     choice: ChoiceOption = None,
     type_name: TypeOption = None,
     contains: ContainsOption = None,
@@ -106,7 +115,7 @@ def generate(
     n: Annotated[int, typer.Option("-n", "--n", help="How many texts.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Text i is drawn from (seed, i).", min=0)] = 0,
     deadline: Annotated[
-        float | None, typer.Option(help="Stop after so many seconds; what is there still matches.")
+        float | None, typer.Option(help="Stop after so many seconds; what is there still matches.", min=0)
     ] = None,
     device: DeviceOption = "cpu",
     trust_remote_code: Annotated[
@@ -114,16 +123,27 @@ def generate(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write a page that replays the denoising.")] = None,
+    limit: LimitOption = None,
 ) -> None:
-    """Write texts that satisfy all the constraints given; without one, freely."""
+    """Write texts that satisfy all the constraints given; without one, freely.
+
+    Example: diffinity generate --regex '[A-Z][a-z ]+[.]' -n 3 --length 24 --seed 1
+
+    Example: diffinity generate --json-schema order.json --length auto --json
+    """
     from diffinity import Generator, load
     from diffinity.memory import check_room
     from diffinity.trace import Trace
 
+    put_limits_in_force(limit)
     check_device(device)
+    if deadline is not None and not math.isfinite(deadline):
+        raise InvalidArgument(f"--deadline must be a finite number of seconds, but is {deadline}")
     if trace is not None:
         check_writable(trace)
-    asked = Asked(regex, json_schema, choice, type_name, contains, not_regex)
+    asked = Asked(
+        regex, json_schema, choice, type_name, contains, not_regex, grammar, grammar_depth, schema_option
+    )
     constraint = asked.constraint()
     lm = load(model, device=device, trust_remote_code=trust_remote_code)
     check_room(lm, n, settings.length if isinstance(settings.length, int) else lm.sampling_defaults.length)
@@ -151,6 +171,14 @@ def generate(
     if missed:
         err.print(
             f"{missed} of {n} texts do not satisfy the constraint: --decode {settings.decode} repairs nothing"
+        )
+    refused = [one.value_error for one in texts if one.value_error is not None]
+    if refused:
+        err.print(
+            f"{len(refused)} of {n} texts are no value of {type_name or 'the type'}: {visible(refused[0])}. "
+            "--retry-invalid N writes them anew",
+            soft_wrap=True,
+            markup=False,
         )
     if record is not None and trace is not None:
         described = {

@@ -11,14 +11,20 @@ from rich.table import Table
 
 from diffinity.commands.console import out
 from diffinity.commands.options import (
+    GRAMMAR_DEPTH,
     Asked,
     ChoiceOption,
     ContainsOption,
+    GrammarDepthOption,
+    GrammarOption,
+    LimitOption,
     NotOption,
     RegexOption,
     SchemaOption,
+    SchemaOptionsOption,
     TypeOption,
     check_writable,
+    put_limits_in_force,
     write_text,
 )
 from diffinity.errors import InvalidArgument
@@ -27,6 +33,9 @@ from diffinity.errors import InvalidArgument
 def inspect(
     regex: RegexOption = None,
     json_schema: SchemaOption = None,
+    schema_option: SchemaOptionsOption = None,
+    grammar: GrammarOption = None,
+    grammar_depth: GrammarDepthOption = GRAMMAR_DEPTH,
     choice: ChoiceOption = None,
     type_name: TypeOption = None,
     contains: ContainsOption = None,
@@ -34,23 +43,30 @@ def inspect(
     tokenizer: Annotated[Path | None, typer.Option(help="tokenizer.json to align with.")] = None,
     framing: Annotated[str, typer.Option(help="exact, eos, eos_strict or search.")] = "eos",
     samples: Annotated[int, typer.Option(help="How many random texts.", min=0)] = 5,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Of the random texts.", min=0)] = 0,
     svg: Annotated[Path | None, typer.Option(help="Write a picture of the byte automaton.")] = None,
     paper_counts: Annotated[bool, typer.Option(help="Also count transitions as the paper's code does.")] = False,
+    limit: LimitOption = None,
 ) -> None:
-    """Show what constraints amount to: states, classes, transitions, shortest and random texts."""
+    """Show what constraints amount to: states, classes, transitions, shortest and random texts.
+
+    Example: diffinity inspect --json-schema order.json --svg order.svg
+    """
     from diffinity.alignment import FRAMINGS, Vocabulary
     from diffinity.inspection import inspect as look
     from diffinity.models.pretrained import read_tokenizer
 
     if framing not in FRAMINGS:
-        raise InvalidArgument(f"framing must be one of {', '.join(FRAMINGS)}, but is {framing!r}")
+        raise InvalidArgument(f"--framing must be one of {', '.join(FRAMINGS)}, but is {framing!r}")
+    put_limits_in_force(limit)
     if svg is not None:
         check_writable(svg)
-    asked = Asked(regex, json_schema, choice, type_name, contains, not_regex).constraint()
+    asked = Asked(
+        regex, json_schema, choice, type_name, contains, not_regex, grammar, grammar_depth, schema_option
+    ).constraint()
     if asked is None:
         raise InvalidArgument(
-            "give a constraint: --regex, --json-schema, --choice, --type, --contains or --not-regex"
+            "give a constraint: --regex, --json-schema, --grammar, --choice, --type, --contains or --not-regex"
         )
     vocabulary = Vocabulary.from_tokenizer(read_tokenizer(tokenizer)) if tokenizer else None
     found = look(

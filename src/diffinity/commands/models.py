@@ -28,7 +28,10 @@ def import_plaid(
     tokenizer: Annotated[Path, typer.Option(help="PLAID's owt2_tokenizer.json.")],
     out_dir: Annotated[Path, typer.Option("--out", help="Where to write the model.")],
 ) -> None:
-    """Turn a checkpoint in PLAID's own layout into a model folder."""
+    """Turn a checkpoint in PLAID's own layout into a model folder.
+
+    Example: diffinity import-plaid weights --tokenizer owt2_tokenizer.json --out plaid-1b
+    """
     from diffinity.models.plaid_import import import_plaid as read
 
     if (out_dir / "config.json").exists():
@@ -39,7 +42,10 @@ def import_plaid(
 
 
 def models() -> None:
-    """List the published models that have a short name, and which of them are on this machine."""
+    """List the published models that have a short name, and which of them are on this machine.
+
+    Example: diffinity models
+    """
     from diffinity.models.known import KNOWN
     from diffinity.models.transfer import amount
 
@@ -58,7 +64,10 @@ def download(
     ] = None,
     keep_parts: Annotated[bool, typer.Option(help="Keep the downloaded archive (plaid-1b).")] = False,
 ) -> None:
-    """Fetch a published model by name; the same command resumes a broken download."""
+    """Fetch a published model by name; the same command resumes a broken download.
+
+    Example: diffinity download langflow-owt
+    """
     from diffinity.models.download import RELEASES, fetch_release
     from diffinity.models.known import known_folder
     from diffinity.models.loading import load

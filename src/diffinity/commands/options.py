@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from dataclasses import dataclass
+import errno
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from diffinity.errors import InvalidArgument
+from diffinity.errors import Failure, InvalidArgument
+from diffinity.limits import Limits, put_in_force
 
 if TYPE_CHECKING:
     from diffinity.constraints import Constraint
+
+GRAMMAR_DEPTH = 5  # as `request.combined` has it
 
 RegexOption = Annotated[
     str | None, typer.Option("--regex", help="A regular expression, as Python's re.fullmatch has it.")
 ]
 SchemaOption = Annotated[Path | None, typer.Option("--json-schema", help="A file with a JSON Schema.")]
+SchemaOptionsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--schema-option",
+        metavar="NAME=VALUE",
+        help="How the schema is read: open=true, order=any, lenient=true, max_depth=N …; may be given again.",
+    ),
+]
+GrammarOption = Annotated[Path | None, typer.Option("--grammar", help="A file with a grammar (EBNF).")]
+GrammarDepthOption = Annotated[
+    int, typer.Option("--grammar-depth", help="How often a recursion of the grammar goes round.", min=0)
+]
+LimitOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="NAME=N",
+        help="Raise or lower what a constraint may cost: " + ", ".join(one.name for one in fields(Limits)) + "; "
+        "may be given again.",
+    ),
+]
 ChoiceOption = Annotated[
     list[str] | None, typer.Option("--choice", help="One of these texts; may be given again.")
 ]
@@ -46,19 +72,28 @@ class Asked:
     type_name: str | None = None
     contains: list[str] | None = None
     not_regex: list[str] | None = None
+    grammar: Path | None = None
+    grammar_depth: int = GRAMMAR_DEPTH
+    schema_options: list[str] | None = None
 
     def constraint(self) -> Constraint | None:
         """All of them at once; None if there is none."""
-        from diffinity.constraints import constraint
-        from diffinity.request import combined
+        from diffinity.constraints.python_types import OfType
+        from diffinity.request import combined, named_type, schema_arguments
 
+        options = schema_arguments(
+            dict(read_pairs("--schema-option", self.schema_options)), has_schema=self.json_schema is not None
+        )
         return combined(
             regex=self.regex,
             json_schema=None if self.json_schema is None else read_text(self.json_schema),
+            schema_options=options,
+            grammar=None if self.grammar is None else read_text(self.grammar),
+            grammar_depth=self.grammar_depth,
             choice=self.choice,
             contains=self.contains,
             not_regex=self.not_regex,
-            more=[] if self.type_name is None else [constraint(named_type(self.type_name))],
+            more=[] if self.type_name is None else [OfType(named_type(self.type_name, "--type"))],
         )
 
     def in_words(self, prefix: str = "") -> list[tuple[str, str]]:
@@ -68,6 +103,7 @@ class Asked:
         return in_words(
             regex=self.regex,
             json_schema=None if self.json_schema is None else self.json_schema.name,
+            grammar=None if self.grammar is None else self.grammar.name,
             choice=self.choice,
             type_name=self.type_name,
             contains=self.contains,
@@ -91,29 +127,6 @@ def check_device(name: str) -> None:
         raise InvalidArgument(f"--{error}") from None
 
 
-def named_type(name: str) -> object:
-    """The object that `module:Name` names; the current folder is looked in too.
-
-    >>> named_type("uuid:UUID").__name__
-    'UUID'
-    """
-    module_name, _, attribute = name.partition(":")
-    if not module_name or not attribute:
-        raise InvalidArgument(f"--type takes module:Name, not {name!r}")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # importing runs the user's code, which may fail in any way
-        raise InvalidArgument(
-            f"--type {name}: importing {module_name!r} failed with {type(error).__name__}: {error}"
-        ) from None
-    finally:
-        sys.path.pop(0)
-    if not hasattr(module, attribute):
-        raise InvalidArgument(f"--type {name}: the module {module_name!r} has no {attribute!r}")
-    return getattr(module, attribute)
-
-
 def read_text(path: Path) -> str:
     """The text of a file that the user named."""
     try:
@@ -125,11 +138,19 @@ def read_text(path: Path) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that the user named."""
-    try:
+    """Write a file that the user named: whole, or not at all."""
+    if path.exists() and not path.is_file():  # a pipe or a device: there is nothing to replace
         path.write_text(text, encoding="utf-8")
+        return
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        try:
+            part.write_text(text, encoding="utf-8")
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
-        raise InvalidArgument(f"{path} can't be written: {error.strerror}") from None
+        raise Failure(f"{path} can't be written: {error.strerror}") from None
 
 
 def check_writable(path: Path) -> None:
@@ -138,3 +159,45 @@ def check_writable(path: Path) -> None:
         raise InvalidArgument(f"{path} can't be written: it is a folder")
     if not path.parent.is_dir():
         raise InvalidArgument(f"{path} can't be written: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InvalidArgument(f"{path} can't be written: {os.strerror(errno.EACCES)}")
+
+
+def read_pairs(flag: str, given: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
+    """The values that a flag gives by name, as JSON has them, or as texts.
+
+    >>> dict(read_pairs("--schema-option", ["open=true", "max_depth=4", "order=any"]))
+    {'open': True, 'max_depth': 4, 'order': 'any'}
+    """
+    for pair in given or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name or not value:
+            raise InvalidArgument(f"{flag} takes NAME=VALUE, not {pair!r}")
+        try:
+            yield name.replace("-", "_"), json.loads(value)
+        except ValueError:
+            yield name.replace("-", "_"), value
+
+
+def put_limits_in_force(given: Sequence[str] | None) -> None:
+    """Let the limits of `--limit` hold until the command has ended, which has a context of its own."""
+    put_in_force(**read_limits(given))
+
+
+def read_limits(given: Sequence[str] | None) -> dict[str, float]:
+    """What `--limit` asks for, by name.
+
+    >>> read_limits(["dfa_states=many"])
+    Traceback (most recent call last):
+    diffinity.errors.InvalidArgument: --limit dfa_states takes a whole number above 0, not 'many'
+    """
+    kinds = {one.name: one.type for one in fields(Limits)}
+    changes: dict[str, float] = {}
+    for name, value in read_pairs("--limit", given):
+        if name not in kinds:
+            raise InvalidArgument(f"there is no limit {name!r}: there are {', '.join(kinds)}")
+        whole = kinds[name] == "int"
+        if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not value > 0:
+            raise InvalidArgument(f"--limit {name} takes a {'whole ' * whole}number above 0, not {value!r}")
+        changes[name] = value
+    return changes

@@ -9,7 +9,7 @@ import typer
 
 from diffinity.commands.console import out
 from diffinity.commands.options import DeviceOption, ModelOption, check_device
-from diffinity.errors import InvalidArgument
+from diffinity.errors import Failure, MissingExtra
 
 if TYPE_CHECKING:
     from diffinity.models.protocol import TextModel
@@ -51,7 +51,10 @@ def serve(
     replicas: Annotated[int, typer.Option(help="With --ray: how many models run at once.", min=1)] = 1,
     address: Annotated[str | None, typer.Option(help="With --ray: of the cluster, as ray.init has it.")] = None,
 ) -> None:
-    """Serve a model as OpenAI's API, with a page at / that shows text being denoised."""
+    """Serve a model as OpenAI's API, with a page at / that shows text being denoised.
+
+    Example: diffinity serve --model runs/mine/model --port 8080
+    """
     _check_installed()
     from diffinity.models.loading import load
     from diffinity.serve.settings import LOOPBACK, NAME, ServeSettings, read_keys
@@ -99,7 +102,7 @@ def _serve_here(
     try:
         server.run()
     except SystemExit:
-        raise InvalidArgument(f"{host}:{port} can't be listened on: see the message above") from None
+        raise Failure(f"{host}:{port} can't be listened on: see the message above") from None
 
 
 def _check_installed() -> None:
@@ -108,6 +111,6 @@ def _check_installed() -> None:
         import prometheus_client  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        raise InvalidArgument(
+        raise MissingExtra(
             f"serve needs packages that are not installed ({error}): pip install 'diffinity[serve]'"
         ) from None

@@ -61,7 +61,7 @@ def train(
         ),
     ] = 0.75,
     batch_tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 1024,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same run.", min=0)] = 0,
     bfloat16: Annotated[
         bool, typer.Option(help="Multiply in bfloat16: faster where the processor has units for it.")
     ] = False,
