@@ -17,7 +17,7 @@ from tests.attacks import families, test_patterns, test_schemas
 from diffinity.constraints import JsonSchema, Regex
 from diffinity.constraints.warm import kernels_ready
 from diffinity.errors import ConstraintError, ConstraintTooLarge
-from diffinity.limits import Budget, Limits, compiling
+from diffinity.limits import compiling
 
 
 def attacks() -> Iterator[tuple[str, Callable[[], object]]]:
@@ -61,7 +61,7 @@ def measured(attack: Callable[[], object]) -> tuple[float, int, str]:
 
 
 def main() -> None:
-    kernels_ready(Budget(Limits()))
+    kernels_ready()
     rows = sorted(((*measured(attack), name) for name, attack in attacks()), reverse=True)
     table = Table("attack", "seconds", "million steps", "ns a step", "outcome")
     for seconds, steps, outcome, name in rows[:30]:

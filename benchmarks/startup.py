@@ -2,14 +2,16 @@
 
     python -m benchmarks.startup [--rounds 3] [--cold]
 
-Each command runs in a process of its own, in turns; the median of the rounds is shown. `--cold` also measures the
-first `generate` after installation, with an empty cache of compiled loops.
+Each command runs in a process of its own, in turns; the medians of the rounds are shown, of the wall time and of
+the processor time, which other programs beside it change less. `--cold` also measures the first `generate` after
+installation, with an empty cache of compiled loops.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -39,11 +41,17 @@ COMMANDS = {
 }
 
 
-def seconds(command: list[str], environment: dict[str, str] | None = None) -> float:
-    """The wall time of one run of the interpreter."""
-    started = time.perf_counter()
+def seconds(command: list[str], environment: dict[str, str] | None = None) -> tuple[float, float]:
+    """The wall time and the processor time of one run of the interpreter."""
+    started, used = time.perf_counter(), _used()
     subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL, env=environment)
-    return time.perf_counter() - started
+    return time.perf_counter() - started, _used() - used
+
+
+def _used() -> float:
+    """The processor time of all processes that were started here and have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def main() -> None:
@@ -52,17 +60,18 @@ def main() -> None:
     parser.add_argument("--cold", action="store_true")
     chosen = parser.parse_args()
     seconds(GENERATE)  # so that the compiled loops are there
-    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     for _ in range(chosen.rounds):
         for name, command in COMMANDS.items():
             times[name].append(seconds(command))
-    table = Table("command", "seconds")
+    table = Table("command", "seconds", "of a processor")
     for name, values in times.items():
-        table.add_row(name, f"{statistics.median(values):.2f}")
+        wall, used = (statistics.median(column) for column in zip(*values, strict=True))
+        table.add_row(name, f"{wall:.2f}", f"{used:.2f}")
     if chosen.cold:
         with tempfile.TemporaryDirectory() as folder:
-            first = seconds(GENERATE, {**os.environ, "NUMBA_CACHE_DIR": folder})
-        table.add_row("diffinity generate, nothing compiled yet", f"{first:.2f}")
+            wall, used = seconds(GENERATE, {**os.environ, "NUMBA_CACHE_DIR": folder})
+        table.add_row("diffinity generate, nothing compiled yet", f"{wall:.2f}", f"{used:.2f}")
     Console().print(table)
 
 

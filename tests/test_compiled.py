@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from diffinity.compiled import njit, told_of_compilation
+from diffinity.limits import compiling, counted_time, uncounted
 
 COUNT = """
 from diffinity.constraints import Regex
@@ -35,7 +37,9 @@ def test_without_a_writable_cache_loops_are_compiled_all_the_same() -> None:
 
 def test_the_cache_can_be_put_elsewhere(tmp_path: Path) -> None:
     assert run(COUNT, DIFFINITY_CACHE_DIR=str(tmp_path)).strip() == "3"
-    assert list(tmp_path.rglob("*.nbi"))
+    assert list(tmp_path.rglob("subsets*.nbi"))
+    for unneeded in ("pairs*", "trie*", "utf8*", "refill*"):  # a request compiles what it needs
+        assert not list(tmp_path.rglob(f"{unneeded}.nbi"))
 
 
 def test_compilation_is_told_of_once() -> None:
@@ -49,3 +53,12 @@ def test_compilation_is_told_of_once() -> None:
         assert function(2) == 4
         assert function(3) == 6
     assert names == ["twice"]
+
+
+def test_compilation_is_charged_to_no_constraint() -> None:
+    before, clock = uncounted.seconds, time.thread_time()
+    with compiling() as budget:
+        assert njit(cache=False)(lambda x: 3 * x)(2) == 6
+        spent = counted_time() - budget.meter.start
+    assert uncounted.seconds > before
+    assert spent < time.thread_time() - clock - 0.9 * (uncounted.seconds - before)

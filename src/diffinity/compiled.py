@@ -1,5 +1,7 @@
 """Compiled loops: numba's `njit`, with a cache that may be absent, and word of the first compilation.
 
+A loop is compiled when it is first called: a request pays for what it needs. No constraint is charged for it.
+
 What is compiled is kept in `__pycache__` beside the code or in `DIFFINITY_CACHE_DIR`. Where neither can be written
 (a read-only container), loops are compiled anew by every process.
 """
@@ -7,6 +9,8 @@ What is compiled is kept in `__pycache__` beside the code or in `DIFFINITY_CACHE
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -17,15 +21,21 @@ if "DIFFINITY_CACHE_DIR" in os.environ and "NUMBA_CACHE_DIR" not in os.environ:
 import numba
 from numba.core import event
 
+from diffinity.limits import uncounted
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def njit(*, cache: bool = True, **options: Any) -> Callable[[Function], Function]:
+def njit(*, cache: bool = True, inner: bool = False, **options: Any) -> Callable[[Function], Function]:
     """As `numba.njit`; without its cache where there is no place for one.
+
+    An `inner` function is called by compiled ones only: the half of its compilation is saved that lets Python call
+    it.
 
     >>> njit()(lambda x: x + 1)(2)
     3
     """
+    options |= {"no_cfunc_wrapper": True, "no_cpython_wrapper": inner}
 
     def compiled(function: Function) -> Function:
         try:
@@ -36,6 +46,27 @@ def njit(*, cache: bool = True, **options: Any) -> Callable[[Function], Function
             return numba.njit(**options)(function)
 
     return compiled
+
+
+class _Clock(event.Listener):
+    """Takes the time of compilations out of what is counted, in the thread that compiles."""
+
+    def __init__(self) -> None:
+        self._of = threading.local()
+
+    def on_start(self, _: Any) -> None:
+        depth = getattr(self._of, "depth", 0)
+        if depth == 0:
+            self._of.began = time.thread_time()
+        self._of.depth = depth + 1
+
+    def on_end(self, _: Any) -> None:
+        self._of.depth -= 1
+        if self._of.depth == 0:
+            uncounted.seconds += time.thread_time() - self._of.began
+
+
+event.register("numba:compile", _Clock())  # type: ignore[no-untyped-call]
 
 
 class _Compilations(event.Listener):

@@ -7,7 +7,7 @@ what they cost when they were made.
 
 from __future__ import annotations
 
-import math
+import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -67,13 +67,32 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
+class Uncounted(threading.local):
+    """Seconds of this thread that are ours and no constraint's: loops being compiled (see `compiled`)."""
+
+    seconds: float = 0.0
+
+
+uncounted = Uncounted()
+
+
+def counted_time() -> float:
+    """The processor time of this thread, without what is not counted.
+
+    >>> counted_time() <= time.thread_time()
+    True
+    """
+    return time.thread_time() - uncounted.seconds
+
+
 @dataclass
 class Meter:
     """What a compilation and its parts have spent so far."""
 
     steps: int = 0
     charged: dict[Hashable, object] = field(default_factory=dict)  # results from caches that are paid for
-    start: float = field(default_factory=time.thread_time)
+    start: float = field(default_factory=lambda: counted_time())
+    ended: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,7 +123,7 @@ class Budget:
         self.meter.steps += int(steps)
         if self.meter.steps > self.limits.compile_steps:
             raise ConstraintTooLarge("compile_steps", self.limits.compile_steps, self.meter.steps, doing)
-        elapsed = time.thread_time() - self.meter.start
+        elapsed = counted_time() - self.meter.start
         if elapsed > self.limits.compile_seconds:
             raise ConstraintTooLarge("compile_seconds", self.limits.compile_seconds, round(elapsed, 3), doing)
 
@@ -116,17 +135,6 @@ class Budget:
             yield
         finally:
             self.meter.charged = paid
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Do not count the work inside: it is ours (compiling kernels), not the constraint's."""
-        began = time.thread_time()
-        token = _budget.set(Budget(replace(DEFAULT_LIMITS, compile_seconds=math.inf)))
-        try:
-            yield
-        finally:
-            _budget.reset(token)
-            self.meter.start += time.thread_time() - began
 
 
 _limits: ContextVar[Limits] = ContextVar("diffinity_limits", default=DEFAULT_LIMITS)
@@ -179,15 +187,23 @@ def compiling(limits: Limits | None = None) -> Iterator[Budget]:
     True
     """
     running = _budget.get()
-    chosen = limits or _limits.get()
-    if running is not None and limits is None:
-        chosen = running.limits
-    budget = Budget(chosen) if running is None else Budget(chosen, running.meter)
-    token = _budget.set(budget)
+    if running is not None and running.meter.ended:  # Ctrl-C kept it from being taken away
+        running = None
+    if running is not None and limits in (None, running.limits):
+        yield running
+        return
+    budget = (
+        Budget(limits or _limits.get()) if running is None else Budget(limits or running.limits, running.meter)
+    )
+    _budget.set(budget)
     try:
         yield budget
     finally:
-        _budget.reset(token)
+        if running is None:
+            budget.meter.ended = True
+        # Not by a token: where Ctrl-C cut an exit short this may come late, when an outer one is over.
+        if _budget.get() is budget:
+            _budget.set(running)
 
 
 def charged_cache(maxsize: int) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from diffinity.constraints import JsonSchema, Text
 from diffinity.constraints.warm import kernels_ready
 from diffinity.errors import ConstraintError, ConstraintTooLarge, DiffinityError
-from diffinity.limits import Budget, Limits, compiling
+from diffinity.limits import Limits, compiling
 from tests.attacks.families import ADDRESSES, FAMILIES, alternating
 
 RATCHET = Path(__file__).with_name("slowest.json")
@@ -36,7 +36,7 @@ STATM = Path("/proc/self/statm")
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled_kernels() -> None:
-    kernels_ready(Budget(Limits()))
+    kernels_ready()
     Text("a").dfa()
 
 
@@ -131,7 +131,7 @@ def test_a_deep_schema_does_not_depend_on_the_stack_of_its_caller(levels: int) -
 
 
 if __name__ == "__main__":
-    kernels_ready(Budget(Limits()))
+    kernels_ready()
     found = ((name, *attempt(name, SIZE)) for name in sorted(FAMILIES))
     rows = {name: {"outcome": outcome, "steps": steps} for name, outcome, steps in found}
     RATCHET.write_text(json.dumps(rows, indent=1) + "\n")

@@ -15,7 +15,7 @@ import pytest
 from diffinity.constraints import ByteDFA, Choice, Grammar, Regex, Repeat, Text, constraint
 from diffinity.constraints.warm import kernels_ready
 from diffinity.errors import ConstraintSyntaxError, ConstraintTooLarge, InvalidArgument
-from diffinity.limits import Budget, Limits, use_limits
+from diffinity.limits import use_limits
 
 BYTES = 1 << 30
 STATM = Path("/proc/self/statm")
@@ -23,7 +23,7 @@ STATM = Path("/proc/self/statm")
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled_kernels() -> None:
-    kernels_ready(Budget(Limits()))
+    kernels_ready()
 
 
 @pytest.fixture(autouse=True)

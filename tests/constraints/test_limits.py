@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import fields
+from typing import Any, cast
 
 import pytest
 
@@ -67,12 +68,15 @@ def test_operations_inside_one_compilation_share_its_meter() -> None:
             ByteDFA.literal(b"a")
 
 
-def test_paused_work_is_not_counted() -> None:
-    with compiling() as budget:
-        before = budget.meter.steps
-        with budget.paused():
-            ByteDFA.literal(b"abc")
-        assert budget.meter.steps == before
+def test_a_compilation_that_ctrl_c_cut_short_charges_no_later_one() -> None:
+    outer, inner = compiling(), compiling(Limits(compile_steps=10**9))
+    with outer as budget:
+        inner.__enter__()
+        ByteDFA.literal(b"a")
+    cast(Any, inner).gen.close()  # Ctrl-C skipped its exit, and it is cleared away after the outer one
+    with compiling() as fresh:
+        assert fresh.meter is not budget.meter
+        assert fresh.meter.steps == 0
 
 
 def steps_of(make: Callable[[], Constraint]) -> int:

@@ -70,7 +70,9 @@ def _made(automaton: TokenAutomaton, embedding: Tensor, version: int, length: in
         label = -1
     inside = (automaton.class_of == label).astype(torch.empty(0, dtype=embedding.dtype).numpy().dtype)
     tokens = np.flatnonzero(inside == 0)
-    rest = (label, tokens.astype(np.uint32), automaton.unsigned_class_of[tokens], inside)
+    classes = automaton.unsigned_class_of[tokens]
+    classes.flags.writeable = False  # as `unsigned_class_of` is: else loops over both would be compiled twice
+    rest = (label, tokens.astype(np.uint32), classes, inside)
     edges = automaton.edges
     arguments = (
         *rest,

@@ -28,7 +28,7 @@ ONE, TWO = np.uint64(1), np.uint64(2)
 INVERTIBLE = 1e-290  # what is smaller has no finite inverse, or nearly none
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "nsz"})
+@njit(nogil=True, cache=True, inner=True, fastmath={"reassoc", "nsz"})
 def _total(row: Floats) -> float:
     total = 0.0
     for i in range(row.shape[0]):
@@ -36,7 +36,7 @@ def _total(row: Floats) -> float:
     return total
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "nsz"})
+@njit(nogil=True, cache=True, inner=True, fastmath={"reassoc", "nsz"})
 def _total_where(row: Floats, mask: Floats, out: Floats) -> float:
     """out is the row where the mask is not zero, and zero elsewhere; its total."""
     total = 0.0
@@ -46,7 +46,7 @@ def _total_where(row: Floats, mask: Floats, out: Floats) -> float:
     return total
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _divide(row: Floats, by: float) -> None:
     """row /= by; by 0 nothing is done."""
     if by > INVERTIBLE:
@@ -83,7 +83,7 @@ def class_sums(probs: NDArray[np.float32], class_of: U32, out: Floats) -> None:
             out[k, class_of[v]] += probs[k, v]
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+@njit(nogil=True, cache=True, inner=True, fastmath={"reassoc", "contract"})
 def _inner(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
     total = 0.0
     for i in range(a.shape[0]):
@@ -167,7 +167,7 @@ def group_sums(sums: Floats, members_first: I64, members: U32, out: Floats) -> N
             out[k, g] = total
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _add_up_hubs(row: Floats, n: int, arrows: Arrows) -> None:
     """row[n + h] = Σ of row[s] over the states s of hub h."""
     first, states = arrows.hub_first, arrows.hub_states
@@ -403,7 +403,7 @@ def along(path: I64, members_first: I64, members: U32, grouped: Floats, log_scal
 # is compiled and kept is made anew when the file changes that it stands in, not those that it calls.
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _weigh(
     probs: NDArray[np.float32],
     label: int,
@@ -430,7 +430,7 @@ def _weigh(
     return sums, log_scale, grouped, too_small
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _contrasted(
     kept: NDArray[np.float32],
     label: int,

@@ -40,7 +40,7 @@ def group_maxima(best: Floats, members_first: I64, members: U32, out: Floats, wh
             which[k, g] = at
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _draw_state(masses: Floats, states: U32, rest: float) -> int:
     """The first of the states up to which the masses add up to more than `rest`; the last that has any."""
     chosen = -1
@@ -80,7 +80,7 @@ def sample_path(weight: Floats, arrows: Arrows, alpha: Floats, accepting: Bools,
             state = _draw_state(alpha[k], hub, within / weight[k, path[k]])
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _insert(
     values: Floats, first_of: I32, second_of: I32, third_of: I32, value: float, a: int, b: int, c: int
 ) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from diffinity.constraints.base import Constraint
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.minimise import Edges, Machine
 from diffinity.errors import InvalidArgument
-from diffinity.limits import DEFAULT_LIMITS, Budget, Limits, compiling
+from diffinity.limits import Budget, Limits, compiling
 
 CACHE_SIZE = 64
 _cache: OrderedDict[tuple[str, str, Framing], TokenAutomaton] = OrderedDict()
@@ -70,16 +69,6 @@ def align(
     return automaton
 
 
-@cache
-def _warm_up() -> None:
-    """Compile the kernel, once a process, so that it does not count as a constraint's time."""
-    walk: Any = kernels.node_columns
-    trie = Vocabulary([b"a"]).trie
-    walk(np.zeros((1, 1), np.int32), np.zeros(256, np.uint8), trie.parent, trie.byte, 1 << 20)
-    both = np.array([True, True])
-    merge_states(Edges(*np.zeros((3, 1), np.int32)), both, 1, Budget(DEFAULT_LIMITS))
-
-
 def clear_cache() -> None:
     """Forget all aligned automata.
 
@@ -100,8 +89,6 @@ def _align(dfa: ByteDFA, vocabulary: Vocabulary, framing: Framing, limits: Limit
             if vocabulary.leading_optional:
                 dfa = dfa.union(as_it_is)
         trie = vocabulary.trie
-        with budget.paused():
-            _warm_up()
         walk: Any = kernels.node_columns
         max_pairs = budget.limits.memory_bytes // 8
         column, first, source, target, enough = walk(dfa.table, dfa.byte_class, trie.parent, trie.byte, max_pairs)

@@ -112,14 +112,14 @@ def node_columns(
     return column, first[: n_columns + 1], source, target, True
 
 
-@njit(nogil=True, cache=True, inline="always")
+@njit(nogil=True, cache=True, inner=True, inline="always")
 def _mix(h: np.uint64, a: int, b: int) -> np.uint64:
     h = (h ^ np.uint64(a)) * np.uint64(1099511628211)
     h = (h ^ np.uint64(b)) * np.uint64(1099511628211)
     return h ^ (h >> np.uint64(29))
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _same(source: I32, target: I32, a: int, a_end: int, b: int, b_end: int) -> bool:
     if a_end - a != b_end - b:
         return False
@@ -130,7 +130,7 @@ def _same(source: I32, target: I32, a: int, a_end: int, b: int, b_end: int) -> b
 
 
 # Copies are loops: assigning an array to a slice compiles the words of an error message, which takes seconds.
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _extended(array: I32, used: int, size: int) -> I32:
     out = np.empty(size, np.int32)
     for i in range(used):
@@ -138,7 +138,7 @@ def _extended(array: I32, used: int, size: int) -> I32:
     return out
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _doubled64(array: I64) -> I64:
     out = np.zeros(2 * array.shape[0], np.int64)
     for i in range(array.shape[0]):
@@ -146,7 +146,7 @@ def _doubled64(array: I64) -> I64:
     return out
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _doubled_u64(array: NDArray[np.uint64]) -> NDArray[np.uint64]:
     out = np.zeros(2 * array.shape[0], np.uint64)
     for i in range(array.shape[0]):
@@ -154,7 +154,7 @@ def _doubled_u64(array: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return out
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _rehash(hashes: NDArray[np.uint64], n: int, size: int) -> I32:
     slots = np.full(size, -1, np.int32)
     mask = np.uint64(size - 1)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from diffinity.constraints import kernels
 from diffinity.constraints.kernels import I32, I64, Bools
 from diffinity.constraints.minimise import CHUNK, Machine, settle
-from diffinity.constraints.warm import kernels_ready
 from diffinity.limits import Budget
 
 T = TypeVar("T", bound=np.generic)
@@ -40,7 +39,6 @@ def determinise(nfa: Nfa, start: int, accepting: Bools, n_labels: int, budget: B
     budget.check("nfa_states", n, DOING)
     budget.check("nfa_edges", m + nfa.eps_source.shape[0], DOING)
     budget.check("memory_bytes", 32 * n + 28 * m + 16 * nfa.eps_source.shape[0], DOING)
-    kernels_ready(budget)
     budget.spend(20 * (n + m + nfa.eps_source.shape[0]), DOING)
     nfa, alive = _drop_dead_ends(nfa, accepting)
     edge_first, order = kernels.group_by(nfa.source, n)

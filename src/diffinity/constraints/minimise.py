@@ -9,7 +9,6 @@ import numpy as np
 
 from diffinity.constraints import kernels
 from diffinity.constraints.kernels import I32, I64, Bools
-from diffinity.constraints.warm import kernels_ready
 from diffinity.limits import OPERATION_STEPS, Budget
 
 CHUNK = 4_000_000  # kernel steps between two reports to the budget: about 20 ms
@@ -54,7 +53,6 @@ def minimise(edges: Edges, accepting: Bools, start: int, n_labels: int, budget: 
     n, m = accepting.shape[0], edges.tail.shape[0]
     # Six int32 arrays per transition here, four per state, and the sorted copies.
     budget.check("memory_bytes", 44 * m + 48 * n, DOING)
-    kernels_ready(budget)
     budget.spend(OPERATION_STEPS + 30 * (m + n), DOING)
     useful = _useful(edges, accepting, start)
     if not useful[start]:

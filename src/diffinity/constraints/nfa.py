@@ -12,7 +12,6 @@ from diffinity.constraints import kernels
 from diffinity.constraints.determinise import Nfa, determinise
 from diffinity.constraints.kernels import I32
 from diffinity.constraints.minimise import edges_of, join_classes, minimise, renumber
-from diffinity.constraints.warm import kernels_ready
 from diffinity.errors import InvalidArgument
 from diffinity.limits import OPERATION_STEPS, PYTHON_STEPS, Budget, Limits, compiling
 
@@ -122,7 +121,6 @@ class NfaBuilder:
 
     def _build(self, start: int, accepting: Iterable[int], budget: Budget) -> ByteDFA:
         budget.check("nfa_states", self._n_states, "composing the automaton")
-        kernels_ready(budget)
         calls = len(self._edge_arrays) + len(self._epsilon_arrays)
         rows = len(self._edges) + len(self._epsilons)
         budget.spend(OPERATION_STEPS + PYTHON_STEPS * (2 * calls + rows // 5), "composing the automaton")

@@ -9,7 +9,6 @@ import numpy as np
 from diffinity.constraints import kernels
 from diffinity.constraints.kernels import I32
 from diffinity.constraints.minimise import CHUNK, Machine, settle
-from diffinity.constraints.warm import kernels_ready
 from diffinity.limits import Budget
 
 Operation = Literal["and", "or", "minus", "xor"]
@@ -27,7 +26,6 @@ def product(
     >>> product(a, a, same, same, "minus", Budget(Limits())).accepting.any()
     np.False_
     """
-    kernels_ready(budget)
     n_labels = left_class.shape[0]
     limits = budget.limits
     most = (left.table.shape[0] + 1) * (right.table.shape[0] + 1)  # no more pairs than that can exist

@@ -7,7 +7,6 @@ import numpy as np
 from diffinity.constraints import kernels
 from diffinity.constraints.kernels import I32, Bools
 from diffinity.constraints.minimise import Edges
-from diffinity.constraints.warm import kernels_ready
 from diffinity.limits import Budget
 
 
@@ -30,6 +29,5 @@ def trie_edges(words: list[bytes], budget: Budget) -> tuple[Edges, Bools, I32]:
     byte_class = np.where(used, np.cumsum(used), 0).astype(np.int32)
     if used.all():
         byte_class -= 1
-    kernels_ready(budget)
     tail, label, head, final = kernels.trie(byte_class[data], bounds)
     return Edges(tail, label, head), final, byte_class

@@ -16,7 +16,6 @@ from diffinity.constraints.codepoints import LAST, Alphabet
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.kernels import DONE, GROW_EDGES, GROW_STATES, I32, I64, TICK, Bools
 from diffinity.constraints.minimise import CHUNK, Machine, join_classes, renumber, settle
-from diffinity.constraints.warm import kernels_ready
 from diffinity.limits import Budget
 
 DOING = "writing the automaton over UTF-8 bytes"
@@ -144,8 +143,9 @@ def to_bytes(machine: Machine, alphabet: Alphabet, budget: Budget) -> ByteDFA:
     >>> to_bytes(one, only_e_acute, Budget(Limits())).shortest()
     b'\\xc3\\xa9'
     """
-    kernels_ready(budget)
     tree = class_tree(alphabet)
+    if tree.root_is_label.all():
+        return _of_ascii(machine, tree, budget)
     n, n_nodes = machine.table.shape[0], tree.level.shape[0]
     room = _Room(n, budget)
     local = np.full(n_nodes, NONE, np.int32)
@@ -170,6 +170,17 @@ def to_bytes(machine: Machine, alphabet: Alphabet, budget: Budget) -> ByteDFA:
     accepting[:n] = machine.accepting
     classes, narrow = join_classes(wide, tree.byte_class)
     return ByteDFA(classes.astype(np.uint8), *renumber(Machine(narrow, accepting), 0))
+
+
+def _of_ascii(machine: Machine, tree: Tree, budget: Budget) -> ByteDFA:
+    """As `to_bytes` where every character is one byte: the states stay as they are, and no loop is needed."""
+    n, n_classes = machine.table.shape[0], int(tree.byte_class.max()) + 1
+    budget.check("dfa_states", n, DOING)
+    budget.check("table_entries", n * n_classes, DOING)
+    wide = np.full((n, n_classes), NONE, np.int32)
+    wide[:, tree.root_byte] = machine.table[:, tree.root_child]
+    classes, narrow = join_classes(wide, tree.byte_class)
+    return ByteDFA(classes.astype(np.uint8), *renumber(Machine(narrow, machine.accepting), 0))
 
 
 class _Room:

@@ -1,31 +1,16 @@
-"""Have the kernels compiled before the clock of a compilation counts."""
+"""Have all kernels of constraints compiled at once, for servers and benchmarks; others compile what they use."""
 
 from __future__ import annotations
 
-import threading
-
-from diffinity.limits import Budget
-
-_lock = threading.RLock()
-_state = {"begun": False, "ready": False}
+from functools import cache
 
 
-def kernels_ready(budget: Budget) -> None:
+@cache
+def kernels_ready() -> None:
     """Compile the kernels, or load them from numba's cache, by using each once; at once from then on.
 
-    >>> from diffinity.limits import Limits
-    >>> kernels_ready(Budget(Limits()))
+    >>> kernels_ready()
     """
-    if _state["ready"]:
-        return
-    with budget.paused(), _lock:
-        if not _state["begun"]:  # the uses below come here again
-            _state["begun"] = True
-            _use_each_once()
-            _state["ready"] = True
-
-
-def _use_each_once() -> None:
     from diffinity.constraints.dfa import ByteDFA
     from diffinity.constraints.nfa import NfaBuilder
     from diffinity.constraints.regex import compile_regex

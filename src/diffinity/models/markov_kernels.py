@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _push(
     mass: Floats, first: Ints, target: Ints, prob: Floats, restart: Floats, jump: Floats, out: Floats
 ) -> None:
@@ -33,7 +33,7 @@ def _push(
                 out[target[e]] += kept * prob[e]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _pull(
     value: Floats, first: Ints, target: Ints, prob: Floats, restart: Floats, jump: Floats, out: Floats
 ) -> None:

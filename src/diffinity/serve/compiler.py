@@ -20,6 +20,7 @@ from typing import Any
 
 from diffinity.alignment import Framing, TokenAutomaton, Vocabulary
 from diffinity.constraints.dfa import ByteDFA
+from diffinity.constraints.warm import kernels_ready
 from diffinity.errors import ConstraintError, ConstraintTooLarge, DiffinityError, InfeasibleConstraint
 from diffinity.generation import comfortable_length
 from diffinity.inspection import inspect
@@ -96,6 +97,7 @@ def _work(connection: Any, vocabulary: Vocabulary) -> None:
     """What a compiling process does: one constraint after another, until its server is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's affair
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    kernels_ready()  # before the first request waits for it
     with open("/proc/self/statm") as file:  # noqa: PTH123 - no file of the user
         present = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (present + MEMORY, present + MEMORY))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from diffinity.compiled import njit
 from diffinity.constraints.kernels.arrays import DONE, I32, I64, TICK
 
 MARK = 4  # steps that marking one element counts: it jumps about in six arrays
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _split(
     element: I32,
     set_of: I32,
@@ -40,7 +42,7 @@ def _split(
     return n
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _mark(
     e: int,
     element: I32,
@@ -88,7 +90,7 @@ def refine(
         if ctl[-1] < 0:
             return TICK
         c = ctl[3]
-        n_touched = 0
+        n_touched = np.int64(0)  # not a literal, of which numba would make a second version
         for i in range(c_first[c], c_past[c]):
             n_touched = _mark(
                 tail[c_element[i]], b_element, b_location, b_set, b_first, b_marked, b_touched, n_touched
@@ -98,7 +100,7 @@ def refine(
         ctl[3] = c + 1
         while ctl[2] < ctl[0]:
             b = ctl[2]
-            n_touched = 0
+            n_touched = np.int64(0)
             for i in range(b_first[b], b_past[b]):
                 q = b_element[i]
                 for j in range(in_first[q], in_first[q + 1]):

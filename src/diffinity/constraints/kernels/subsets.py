@@ -9,7 +9,7 @@ from diffinity.constraints.kernels.arrays import DONE, GROW_POOL, GROW_STATES, I
 from diffinity.constraints.kernels.graphs import mix
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _close(
     targets: I32,
     begin: int,
@@ -49,7 +49,7 @@ def _close(
     return size, code, walked
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _intern(
     size: int,
     code: np.uint64,
@@ -215,5 +215,7 @@ def first_subset(
     ctl[2] += 1
     only = np.empty(1, np.int32)
     only[0] = start
-    size, code, _ = _close(only, 0, 1, eps_first, eps_to, important, mark, ctl[2], stack, found)
+    size, code, _ = _close(
+        only, np.int64(0), np.int64(1), eps_first, eps_to, important, mark, ctl[2], stack, found
+    )  # not literals, of which numba would make a second version
     _intern(size, code, found, mark, ctl[2], accepting, pool, first, codes, slots, is_final, ctl)

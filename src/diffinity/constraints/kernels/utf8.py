@@ -40,7 +40,7 @@ def rehash(codes: U64, n: int, slots: I32) -> None:
             slots[slot] = i
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _find_key(code: np.uint64, v: int, row: I32, labels: I32, begin: int, end: int, keys: Keys) -> int:
     """The key (node v, where its labels lead in `row`), or -1."""
     codes, first, node, _, pool, slots = keys
@@ -60,7 +60,7 @@ def _find_key(code: np.uint64, v: int, row: I32, labels: I32, begin: int, end: i
     return -1
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _add_key(code: np.uint64, v: int, row: I32, labels: I32, begin: int, end: int, keys: Keys, ctl: I64) -> int:
     codes, first, node, _, pool, slots = keys
     key = ctl[3]
@@ -78,7 +78,7 @@ def _add_key(code: np.uint64, v: int, row: I32, labels: I32, begin: int, end: in
     return key
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _state_of_edges(n_edges: int, states: States, edges: Edges, ctl: I64) -> int:
     """The byte state whose edges are those just written behind the last ones: a known one, or a new one."""
     codes, first, slots = states
@@ -116,7 +116,7 @@ def _state_of_edges(n_edges: int, states: States, edges: Edges, ctl: I64) -> int
     return state
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inner=True)
 def _any_bytes_then(
     one: int, level: int, continuation: I32, uniform: I32, states: States, edges: Edges, ctl: I64
 ) -> int:
@@ -203,7 +203,7 @@ def expand(
                 code = np.uint64(1)
             key = _find_key(code, v, row, labels, begin, end, keys)
             if key < 0:
-                n_edges = 0
+                n_edges = np.int64(0)  # not a literal, of which numba would make a second version
                 for i in range(child_first[v], child_first[v + 1]):
                     t = row[child[i]] if level[v] == 1 else local[child[i]]
                     if t >= 0:
