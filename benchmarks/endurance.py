@@ -1,0 +1,144 @@
+"""Many calls: at once in threads, interrupted at random moments, and one after another without growing.
+
+    python -m benchmarks.endurance [--calls 300] [--constraints 3000] [--threads 8] [--interrupts 20]
+
+Says whether texts written in threads are those written one by one, how many of the calls after an interrupt
+failed, and by how much resident memory grew from the first third of the calls to the last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import random
+import resource
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+import diffinity as dy
+from diffinity.models.protocol import TextModel
+
+LENGTH, STEPS = 12, 4
+
+
+def constraint_of(number: int) -> dy.Constraint:
+    """One of endlessly many different constraints, of several kinds."""
+    kinds = (
+        lambda: dy.Regex(f"the [a-z]{{1,{3 + number % 7}}} [a-z]+[.{number}]"),
+        lambda: dy.Regex("[a-z ]+[.]") & ~dy.Regex(f".*{['cat', 'dog', 'mat'][number % 3]}.*"),
+        lambda: dy.JsonSchema({"type": "object", "properties": {"id": {"enum": [number, number + 1]}}}),
+        lambda: dy.Choice([f"the cat {number}", f"a dog {number}", "mat"]),
+    )
+    return kinds[number % len(kinds)]()
+
+
+def texts_of(model: TextModel, number: int, calls: int) -> list[str]:
+    """What one thread writes."""
+    made = []
+    for call in range(calls):
+        constraint = constraint_of(17 * number + call)
+        for one in dy.generate(model, constraint, length=LENGTH, num_inference_steps=STEPS, seed=number):
+            assert one.satisfied
+            made.append(one.text)
+    return made
+
+
+def texts_at_once(model: TextModel, threads: int, calls: int) -> list[list[str]]:
+    """The texts of so many threads that begin at the same moment."""
+    together = threading.Barrier(threads)
+
+    def work(number: int) -> list[str]:
+        together.wait()
+        return texts_of(model, number, calls)
+
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, range(threads)))
+
+
+def texts_one_by_one(model: TextModel, threads: int, calls: int) -> list[list[str]]:
+    """The same texts, one thread's after another's."""
+    return [texts_of(model, number, calls) for number in range(threads)]
+
+
+def interrupted_calls(model: TextModel, moments: int, seed: int = 0) -> tuple[int, list[int]]:
+    """Interrupt calls at random moments: how many were, and after which the next call did not give its text."""
+    rng = random.Random(seed)
+    began = time.perf_counter()
+    expected = texts_of(model, 3, 1)
+    usual = time.perf_counter() - began
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupted, wrong = 0, []
+    try:
+        for moment in range(moments):
+            timer = threading.Timer(rng.uniform(0, usual), os.kill, (os.getpid(), signal.SIGINT))
+            try:
+                timer.start()
+                texts_of(model, 1000 + moment, 50)  # far longer than the timer takes
+            except KeyboardInterrupt:
+                interrupted += 1
+            finally:
+                timer.join()
+            try:
+                if texts_of(model, 3, 1) != expected:
+                    wrong.append(moment)
+            except dy.DiffinityError:
+                wrong.append(moment)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return interrupted, wrong
+
+
+def memory_growth(model: TextModel, calls: int, constraints: int) -> float:
+    """By how many bytes resident memory grew from after a third of the work to its end."""
+    sizes = []
+    for number in range(constraints):
+        constraint = constraint_of(number)
+        constraint.dfa()
+        if number % (constraints // calls or 1) == 0:
+            dy.generate(model, constraint, length=LENGTH, num_inference_steps=STEPS)
+        if number in (constraints // 3, constraints - 1):
+            gc.collect()
+            sizes.append(resident_bytes())
+    return sizes[-1] - sizes[0]
+
+
+def resident_bytes() -> int:
+    """The memory that this process holds."""
+    statm = Path("/proc/self/statm")
+    if statm.is_file():
+        return int(statm.read_text().split()[1]) * resource.getpagesize()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # elsewhere the most that it held
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=300)
+    parser.add_argument("--constraints", type=int, default=3000)
+    parser.add_argument("--threads", type=int, default=8)
+    parser.add_argument("--interrupts", type=int, default=20)
+    parser.add_argument("--model", help="folder or hub id; else the embedded one")
+    chosen = parser.parse_args()
+    model = dy.load(chosen.model)
+    same = texts_at_once(model, chosen.threads, 4) == texts_one_by_one(model, chosen.threads, 4)
+    interrupted, wrong = interrupted_calls(model, chosen.interrupts)
+    growth = memory_growth(model, chosen.calls, chosen.constraints)
+    table = Table("what", "result")
+    table.add_row(f"{chosen.threads} threads at once", "as one by one" if same else "OTHER TEXTS")
+    table.add_row("interrupted calls", f"{interrupted} of {chosen.interrupts}")
+    table.add_row("next call wrong", str(len(wrong)))
+    table.add_row(
+        f"memory, {chosen.calls} calls, {chosen.constraints} constraints",
+        f"{growth / 1e6:+.1f} MB in the last two thirds",
+    )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
