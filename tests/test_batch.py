@@ -229,7 +229,7 @@ def test_a_killed_run_goes_on_wherever_it_was_cut(folder: Path, requests: Path, 
 
 def test_a_finished_file_needs_no_model(folder: Path, requests: Path, tmp_path: Path) -> None:
     run_batch(requests, tmp_path / "out.jsonl", str(folder))
-    told: list[tuple[int, int]] = []
+    told: list[tuple[int, int | None]] = []
     summary = run_batch(
         requests,
         tmp_path / "out.jsonl",

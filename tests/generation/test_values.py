@@ -105,7 +105,7 @@ def test_retry_invalid_is_a_whole_number(value: Any) -> None:
 @pytest.mark.parametrize("name", ["particles", "block_length", "num_inference_steps", "batch_size"])
 def test_numbers_of_things_are_whole(name: str) -> None:
     with pytest.raises(InvalidArgument, match=f"{name} must be a whole number"):
-        dy.GenerationSettings(**{name: 2.5})
+        dy.GenerationSettings.of(**{name: 2.5})
 
 
 def test_a_type_beside_other_constraints_has_values() -> None:
@@ -133,7 +133,7 @@ def test_a_default_length_that_does_not_do_says_where_it_comes_from() -> None:
 
 
 def test_a_search_shows_the_text_around_the_match_and_no_end_token() -> None:
-    options = {"length": 24, "framing": "search", "num_inference_steps": 8, "decode": "sample"}
+    options: dict[str, Any] = {"length": 24, "framing": "search", "num_inference_steps": 8, "decode": "sample"}
     for one in dy.generate(MODEL, dy.Regex("dog|cat"), n=12, **options):
         assert "<|endoftext|>" not in one.text
         assert "dog" in one.text or "cat" in one.text

@@ -107,7 +107,7 @@ class GaussianProcess:
         if bool(torch.isfinite(prediction.x).all()):
             return
         when = f"at step {state.step + 1} of {self.num_inference_steps}"
-        check_logits(self.model, prediction.logits, *state.z.shape[:2], when)
+        check_logits(self.model, prediction.logits, state.z.shape[0], state.z.shape[1], when)
         raise ModelError(f"the estimate of the embeddings is not finite {when}, although the logits are")
 
     def step(self, state: SamplerState, prediction: Prediction, draws: Draws) -> SamplerState:
@@ -161,7 +161,7 @@ class GaussianProcess:
         """The logits of the state as it stands, from one more network call."""
         gamma = state.gamma.to(self.model.dtype).expand(state.z.shape[0])
         logits = self.model.denoise(state.z.to(self.model.dtype), gamma, state.x_selfcond)
-        check_logits(self.model, logits, *state.z.shape[:2], "after the last step")
+        check_logits(self.model, logits, state.z.shape[0], state.z.shape[1], "after the last step")
         return Ending(logits)
 
     def _gammas(self, index: int) -> tuple[Tensor, Tensor]:

@@ -91,7 +91,7 @@ class Network:
         """Logits (B, l, V) for tokens (B, l) at time t, in the model's type and on its device."""
         logits = self._logits(tokens, t)
         if logits.device.type == "cpu" or t >= 1.0:  # elsewhere looking means waiting for the device
-            check_logits(self.model, logits, *tokens.shape, f"at time {t:.3g}")
+            check_logits(self.model, logits, tokens.shape[0], tokens.shape[1], f"at time {t:.3g}")
         return logits
 
     def _logits(self, tokens: Tensor, t: float) -> Tensor:
