@@ -38,9 +38,9 @@ def on_interrupt(_signal: int, frame: FrameType | None) -> None:
 
 def main() -> None:
     """Run the command line; what goes wrong is one sentence and a non-zero exit (see `commands.console`)."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored
-        signal.signal(signal.SIGINT, on_interrupt)
     try:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored
+            signal.signal(signal.SIGINT, on_interrupt)
         from diffinity.cli import run
 
         try:

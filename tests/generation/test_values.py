@@ -105,7 +105,7 @@ def test_retry_invalid_is_a_whole_number(value: Any) -> None:
 @pytest.mark.parametrize("name", ["particles", "block_length", "num_inference_steps", "batch_size"])
 def test_numbers_of_things_are_whole(name: str) -> None:
     with pytest.raises(InvalidArgument, match=f"{name} must be a whole number"):
-        dy.GenerationSettings.of(**{name: 2.5})
+        dy.GenerationSettings.of(None, **{name: 2.5})
 
 
 def test_a_type_beside_other_constraints_has_values() -> None:

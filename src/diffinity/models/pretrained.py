@@ -165,8 +165,9 @@ def _check_bigrams(shapes: Mapping[str, tuple[int, ...]], vocab_size: int) -> No
     surplus = sorted(shapes.keys() - {PREFIX + name for name in ("size", "successor", "log_ratio", "log_unseen")})
     if surplus:
         raise CheckpointError(f"{', '.join(surplus)} is not part of this model")
-    wanted = {f"{PREFIX}size": (vocab_size,), f"{PREFIX}log_unseen": (vocab_size,)}
-    wanted[f"{PREFIX}log_ratio"] = followers = shapes.get(f"{PREFIX}successor", ())
+    followers = shapes.get(f"{PREFIX}successor", ())
+    wanted: dict[str, tuple[int, ...]] = {f"{PREFIX}{name}": (vocab_size,) for name in ("size", "log_unseen")}
+    wanted |= {f"{PREFIX}log_ratio": followers}
     fit = all(shapes.get(name) == shape for name, shape in wanted.items())
     if not fit or len(followers) != 1 or followers[0] > vocab_size**2:
         raise CheckpointError(f"the tensors are not those of bigrams of {vocab_size} tokens: {dict(shapes)}")

@@ -18,7 +18,7 @@ def _split(
     past: I32,
     marked: I32,
     touched: I32,
-    n_touched: int,
+    n_touched: int | np.int64,
     n: int,
 ) -> int:
     """Cut every touched set into its marked and its other part; the smaller part gets the new number."""
@@ -51,7 +51,7 @@ def _mark(
     first: I32,
     marked: I32,
     touched: I32,
-    n_touched: int,
+    n_touched: int | np.int64,
 ) -> int:
     """Move e to the marked front of its set; the number of touched sets afterwards."""
     s = set_of[e]
@@ -90,7 +90,7 @@ def refine(
         if ctl[-1] < 0:
             return TICK
         c = ctl[3]
-        n_touched = np.int64(0)  # not a literal, of which numba would make a second version
+        n_touched: int | np.int64 = np.int64(0)  # not a literal, of which numba would make a second version
         for i in range(c_first[c], c_past[c]):
             n_touched = _mark(
                 tail[c_element[i]], b_element, b_location, b_set, b_first, b_marked, b_touched, n_touched

@@ -12,8 +12,8 @@ from diffinity.constraints.kernels.graphs import mix
 @njit(nogil=True, cache=True, inner=True)
 def _close(
     targets: I32,
-    begin: int,
-    end: int,
+    begin: int | np.int64,
+    end: int | np.int64,
     eps_first: I64,
     eps_to: I32,
     important: Bools,

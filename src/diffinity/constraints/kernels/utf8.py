@@ -79,7 +79,7 @@ def _add_key(code: np.uint64, v: int, row: I32, labels: I32, begin: int, end: in
 
 
 @njit(nogil=True, cache=True, inner=True)
-def _state_of_edges(n_edges: int, states: States, edges: Edges, ctl: I64) -> int:
+def _state_of_edges(n_edges: int | np.int64, states: States, edges: Edges, ctl: I64) -> int:
     """The byte state whose edges are those just written behind the last ones: a known one, or a new one."""
     codes, first, slots = states
     tail, label, head = edges
