@@ -184,6 +184,7 @@ def test_every_limit_has_a_flag_and_errors_name_it(folder: Path) -> None:
         (("--deadline", "inf"), "--deadline must be a finite number"),
         (("--grammar", "gone.ebnf"), "gone.ebnf can't be read"),
         (("--retry-invalid", "-1"), "retry-invalid"),
+        (("--retry-invalid", "1", "--trace", "t.html"), "--trace replays one attempt"),
     ],
     ids=str,
 )

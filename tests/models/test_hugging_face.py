@@ -167,6 +167,7 @@ def test_classifier_free_guidance_is_llada_s_formula(models: dict[str, HuggingFa
     finite = given.isfinite()
     guided = Network(model, [4, 5, 6], cfg_scale=0.7)(tokens, 1.0)
     assert torch.allclose(guided[finite], (free + 1.7 * (given - free))[finite], atol=1e-5)
+    assert bool(guided[~finite].isneginf().all())  # the mask is no prediction
 
 
 def test_the_families_have_their_own_ways(models: dict[str, HuggingFaceDiffusion]) -> None:

@@ -22,7 +22,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
-from diffinity.errors import DiffinityError, InvalidArgument
+from diffinity.errors import Failure, InvalidArgument
 
 NOT_MEASURED = "not measured"
 LOWEST, HIGHEST = 1, 5
@@ -45,7 +45,7 @@ Answer with one digit from 1 to 5 and nothing else."""
 QUESTION = "The markers are {mark}.\n\n{mark}\n{text}\n{mark}\n\nFluency, one digit from 1 to 5:"
 
 
-class JudgeError(DiffinityError):
+class JudgeError(Failure):
     """The judge could not be asked, or did not answer as it was told to."""
 
 

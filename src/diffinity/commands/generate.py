@@ -139,6 +139,8 @@ def generate(
     check_device(device)
     if deadline is not None and not math.isfinite(deadline):
         raise InvalidArgument(f"--deadline must be a finite number of seconds, but is {deadline}")
+    if trace is not None and settings.retry_invalid:
+        raise InvalidArgument("--trace replays one attempt: leave out --retry-invalid")
     if trace is not None:
         check_writable(trace)
     asked = Asked(

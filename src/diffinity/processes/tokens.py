@@ -105,7 +105,8 @@ class Network:
             return model.logits(tokens, times, prompt)
         both = torch.cat([prompt, torch.full_like(prompt, model.mask_id)])
         given, free = model.logits(torch.cat([tokens, tokens]), torch.cat([times, times]), both).chunk(2)
-        return free + (self.cfg_scale + 1) * (given - free)
+        impossible = torch.isneginf(given) | torch.isneginf(free)  # such as the mask itself: −inf less −inf is NaN
+        return (free + (self.cfg_scale + 1) * (given - free)).masked_fill(impossible, -torch.inf)
 
 
 @dataclass

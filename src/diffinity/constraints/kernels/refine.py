@@ -52,7 +52,7 @@ def _mark(
     marked: I32,
     touched: I32,
     n_touched: int | np.int64,
-) -> int:
+) -> int | np.int64:
     """Move e to the marked front of its set; the number of touched sets afterwards."""
     s = set_of[e]
     i = location[e]

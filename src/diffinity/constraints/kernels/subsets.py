@@ -21,7 +21,7 @@ def _close(
     stamp: int,
     stack: I32,
     found: I32,
-) -> tuple[int, np.uint64, int]:
+) -> tuple[int, np.uint64, int | np.int64]:
     """The important states that targets[begin:end] reach without reading: their number, hash, and the work."""
     size = 0
     walked = end - begin
