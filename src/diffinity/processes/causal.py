@@ -29,7 +29,7 @@ from diffinity.guidance.next_token import (
     has_end,
     look_ahead,
 )
-from diffinity.models.protocol import CausalModel, Continuations
+from diffinity.models.protocol import CausalModel, Continuations, check_logits
 from diffinity.processes.base import Draws, Ending
 from diffinity.processes.tokens import TokenPrediction
 
@@ -149,6 +149,8 @@ class CausalProcess:
         logits = torch.empty(0, 1, 1)
         if len(running):
             logits = state.reader.logits(state.tokens[running, : state.step])[:, None]
+            if logits.device.type == "cpu" or state.step == 0:  # elsewhere looking means waiting for the device
+                check_logits(self.model, logits, len(running), 1, f"at step {state.step + 1}")
         rows = torch.from_numpy(running)
         return TokenPrediction(rows, logits, state.step, batch, length, None, log_psi)
 
