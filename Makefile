@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo serve test lint format bench embedded clean
+.PHONY: demo serve test lint format docs bench embedded clean
 
 demo: .venv/core
 	@$(BIN)/diffinity demo
@@ -29,6 +29,10 @@ format: .venv/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The documentation site, in build/site; every warning is an error.
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: .venv/bench
 	@for script in $(filter-out %/__init__.py %/automata.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python -m $$(echo $${script%.py} | tr / .) || exit 1; done
 
@@ -53,6 +57,10 @@ clean:
 
 .venv/serve: .venv/core
 	$(PIP) -e '.[serve]'
+	@touch $@
+
+.venv/docs: .venv/core
+	$(PIP) -e '.[docs]'
 	@touch $@
 
 .venv/bench: .venv/dev

@@ -1,0 +1,101 @@
+"""Hooks of the documentation site (mkdocs.yml): pages from files outside docs/, and doctests shown as code.
+
+ARCHITECTURE.md, CHANGELOG.md, CONTRIBUTING.md, SECURITY.md and the card of the embedded model become pages of the
+site. A link to one of these files, from whichever page, becomes a link to that page.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from griffe import Extension
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[1]
+CARD = "src/diffinity/models/embedded/default/README.md"
+PAGES = {
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    CARD: "model-card.md",
+}
+LINK = re.compile(r"(!?\[[^\]\n]*\]\()([^)\s#]+)([^)\s]*\))")
+FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
+
+
+def relinked(markdown: str, place: str, page: str) -> str:
+    """Links of a file of the repository as its page on the site has them.
+
+    `place` is the file's path in the repository, `page` its path on the site.
+
+    >>> relinked("[a](docs/serving.md#api) [b](https://x.org)", "SECURITY.md", "security.md")
+    '[a](serving.md#api) [b](https://x.org)'
+    >>> relinked("[a](../ARCHITECTURE.md)", "docs/models.md", "models.md")
+    '[a](architecture.md)'
+    """
+
+    def target(match: re.Match[str]) -> str:
+        before, link, after = match.groups()
+        if "://" in link or link.startswith("mailto:"):
+            return match[0]
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(place), link))
+        on_site = PAGES.get(path, path.removeprefix("docs/"))
+        return f"{before}{posixpath.relpath(on_site, posixpath.dirname(page) or '.')}{after}"
+
+    return LINK.sub(target, markdown)
+
+
+def card(text: str) -> str:
+    """The model card without its front matter, its picture and its list of samples.
+
+    >>> card("---\\na: b\\n---\\n\\n# Card\\n\\n![losses](losses.png)\\n\\n## All 2 samples, unpicked\\n\\nx\\n")
+    '# Card\\n'
+    """
+    body = FRONT_MATTER.sub("", text).split("\n## All ", 1)[0]
+    return re.sub(r"!\[[^\]]*\]\([^)]*\)\n*", "", body).strip() + "\n"
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that are not in docs/."""
+    for place, page in PAGES.items():
+        text = (ROOT / place).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=card(text) if place == CARD else text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Rewrite the links that lead out of docs/."""
+    on_site = page.file.src_uri
+    place = next((place for place, name in PAGES.items() if name == on_site), f"docs/{on_site}")
+    return relinked(markdown, place, on_site)
+
+
+class Doctests(Extension):  # type: ignore[misc]
+    """Doctests of docstrings as blocks of code; Markdown would take `>>>` for quotations."""
+
+    def on_object(self, *, obj: Any, **_: Any) -> None:
+        """Rewrite the docstring of one object."""
+        if obj.docstring is not None:
+            obj.docstring.value = fenced(obj.docstring.value)
+
+
+def fenced(docstring: str) -> str:
+    """A docstring with its doctests between fences.
+
+    >>> fenced("One.\\n\\n>>> 1 + 1\\n2").splitlines()
+    ['One.', '', '```pycon', '>>> 1 + 1', '2', '```']
+    """
+    lines, inside = [], False
+    for line in [*docstring.splitlines(), ""]:
+        if line.startswith(">>> ") and not inside:
+            lines.append("```pycon")
+            inside = True
+        elif inside and not line.strip():
+            lines.append("```")
+            inside = False
+        lines.append(line)
+    return "\n".join(lines).rstrip()
