@@ -17,21 +17,13 @@ ROOT = Path(__file__).resolve().parents[1]
 CSVS = [ROOT / "docs" / "results" / place / "results.csv" for place in (".", "additions")]
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 SUITES = {"natural-language": "sentences", "json": "JSON"}
-SYSTEMS = {
-    "auto": "ours",
-    "auto-argmax": "ours, decoded by argmax as the paper does",
-    "gradient-argmax": "ours, the gradient at every step (`best`), by argmax",
+SYSTEMS = {  # the rows of README; docs/results/report.md has all systems
+    "auto": "diffinity, default guidance",
     "paper": "the paper's method",
-    "decoding-only": "no guidance, our exact decoder",
-    "unconstrained": "no constraint",
-    "token-guidance": "PLAID's token guidance",
-    "classifier-full": "classifier guidance",
-    "autoregressive-diffinity": "autoregressive, our automaton",
-    "autoregressive-conditional": "the autoregressive judge's own texts given the constraint: a yardstick",
-    "llguidance": "autoregressive, llguidance",
-    "outlines-core": "autoregressive, outlines-core",
-    "dingo": "masked diffusion, DINGO",
-    "masked-exact": "masked diffusion, exact draws",
+    "unconstrained": "the same model without a constraint",
+    "autoregressive-diffinity": "autoregressive model, our automaton",
+    "llguidance": "autoregressive model, llguidance",
+    "dingo": "masked diffusion model, DINGO",
 }
 
 Numbers = dict[tuple[str, str, str], dict[str, str]]
