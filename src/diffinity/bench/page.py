@@ -1,7 +1,8 @@
-"""The report as one HTML page that needs nothing else: tables, plots inside it, every sample to look at."""
+"""The report as one HTML page: tables, plots inside it, some samples of every system, links to files with all."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
@@ -9,6 +10,8 @@ from diffinity.bench.layout import Table
 from diffinity.bench.plots import Plot
 from diffinity.bench.store import SampleRow
 from diffinity.bench.summary import Results, case_label
+
+EXCERPT = 3  # samples of a constraint that stand in the page
 
 STYLE = """
 :root { color-scheme: light; --line: #d9dde3; --soft: #f5f7fa; --good: #1b7a3d; --bad: #b3261e; }
@@ -32,7 +35,8 @@ dt { color: #4a5464; } dd { margin: 0; overflow-wrap: anywhere; }
 code, pre { font: .85em/1.45 ui-monospace, monospace; }
 figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; }
 figcaption { font-size: .85rem; color: #4a5464; }
-details { margin: .2rem 0; } details details { margin-left: 1.2rem; } summary { cursor: pointer; }
+details { margin: .2rem 0; } details p { margin: .3rem 0 0 1.2rem; } summary { cursor: pointer; }
+nav ul { columns: 2 20rem; font-size: .95rem; }
 ol.samples { list-style: none; padding: 0; margin: .3rem 0 .6rem 1.2rem; }
 ol.samples li { border-left: 3px solid; padding: .1rem .6rem; margin: .25rem 0; background: var(--soft);
   white-space: pre-wrap; overflow-wrap: anywhere; font-size: .85rem; }
@@ -69,12 +73,31 @@ def text(value: object) -> str:
 
 
 def heading(level: int, words: str) -> str:
-    """A heading.
+    """A heading that can be linked to.
 
     >>> heading(2, "a < b")
-    '<h2>a &lt; b</h2>'
+    '<h2 id="a-b">a &lt; b</h2>'
     """
-    return f"<h{level}>{text(words)}</h{level}>"
+    return f'<h{level} id="{anchor(words)}">{text(words)}</h{level}>'
+
+
+def anchor(words: str) -> str:
+    """The name of a heading in links.
+
+    >>> anchor("json (json-additions)")
+    'json-json-additions'
+    """
+    return "-".join(re.findall(r"[a-z0-9]+", words.lower()))
+
+
+def contents(titles: Iterable[str]) -> str:
+    """A list of links to the headings of a page.
+
+    >>> contents(["Summary"])
+    '<nav><ul><li><a href="#summary">Summary</a></li></ul></nav>'
+    """
+    items = "".join(f'<li><a href="#{anchor(title)}">{text(title)}</a></li>' for title in titles)
+    return f"<nav><ul>{items}</ul></nav>"
 
 
 def table(one: Table) -> str:
@@ -99,7 +122,8 @@ def table(one: Table) -> str:
         published = row[0].startswith("paper (")
         rows.append("<tr>" + "".join(cell("td", i, words, published) for i, words in enumerate(row)) + "</tr>")
     notes = "".join(f'<p class="note">{_code(note)}</p>' for note in one.notes)
-    return f'{heading(3, one.title)}<div class="scroll"><table>{"".join(rows)}</table></div>{notes}'
+    title = f"<h3>{text(one.title)}</h3>" if one.title else ""
+    return f'{title}<div class="scroll"><table>{"".join(rows)}</table></div>{notes}'
 
 
 def figure(plot: Plot) -> str:
@@ -121,26 +145,35 @@ def facts(pairs: Sequence[tuple[str, str]]) -> str:
     return f"<dl>{rows}</dl>"
 
 
-def samples(results: Results) -> Iterator[str]:
-    """Every sample, folded by system and case.
+def samples(results: Results, file: str) -> Iterator[str]:
+    """Some samples of every system, folded: the first of a case of every category. `file` has them all.
 
     >>> from diffinity.bench.summary import example
-    >>> "".join(samples(example())).count('<li class="valid">')
+    >>> "".join(samples(example(), "run-samples.jsonl.gz")).count('<li class="valid">')
     4
     """
-    yield heading(3, "Every sample")
+    yield "<h3>Samples</h3>"
+    yield (
+        f'<p>All samples: <a href="{text(file)}">{text(file)}</a> '
+        "(JSON lines: the constraints, then the samples). "
+        f"Below are the first {EXCERPT} of the first constraint of each category.</p>"
+    )
+    cases = results.run.cases
+    shown = {
+        category: next(c.id for c in cases.values() if c.category == category) for category in results.categories
+    }
     for system in results.run.systems:
         by_case = results.rows(system)
         counted = [row.valid for lines in by_case.values() for row in lines if row.outcome == "sample"]
         total = f"{sum(map(bool, counted))} of {len(counted)} valid"
         yield f"<details><summary><b>{text(system)}</b>: {total}</summary>"
-        for case, lines in by_case.items():
-            known = results.run.cases[case]
+        for case in shown.values():
+            lines = by_case.get(case, [])
             good = sum(bool(row.valid) for row in lines)
-            yield f"<details><summary>{text(case_label(known))}: {good} of {len(lines)}</summary>"
-            yield f'<p class="source"><code>{text(known.source)}</code></p><ol class="samples">'
-            yield from (_sample(row) for row in lines)
-            yield "</ol></details>"
+            yield f"<p>{text(case_label(cases[case]))}: {good} of {len(lines)} valid</p>"
+            yield f'<p class="source"><code>{text(cases[case].source)}</code></p><ol class="samples">'
+            yield from (_sample(row) for row in lines[:EXCERPT])
+            yield "</ol>"
         yield "</details>"
 
 

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from diffinity.baselines.registry import REGISTRY, split
+from diffinity.bench import labels
 from diffinity.bench.measures import Interval
 from diffinity.bench.summary import Results, Summary
 from diffinity.bench.tables import by_option
@@ -19,6 +20,7 @@ COLOURS = {"ours": "#1f6fb4", "baselines": "#b4541f"}
 OTHER = "#5a5a5a"
 CYCLE = ("#1f6fb4", "#b4541f", "#3a8a3a", "#7a4fa0", "#8a6d1f", "#4f4f4f")
 MARKERS = "osD^vP"
+FAR, MARGIN = 10.0, 3.0  # pixels: from FAR on a line leads from a point to its name
 
 
 @dataclass(frozen=True)
@@ -67,34 +69,43 @@ def drawn(name: str, caption: str, draw: Callable[[Any], None], size: tuple[floa
     return Plot(name, caption, re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{name}-", svg))
 
 
-def trade_off(suite: str, summaries: Mapping[str, Summary]) -> Plot | None:
-    """Satisfaction against perplexity of matching samples, one point a system."""
-    shown = [one for one in summaries.values() if math.isfinite(one.perplexity.estimate)]
+def trade_off(suite: str, systems: Mapping[str, tuple[Interval, Interval]]) -> Plot | None:
+    """Satisfaction against perplexity of matching samples: for each system the perplexity and the satisfaction."""
+    shown = {name: pair for name, pair in systems.items() if math.isfinite(pair[0].estimate)}
     if not shown:
         return None
 
     def draw(axes: Any) -> None:
-        for one in shown:
+        for name, (perplexity, satisfaction) in shown.items():
             axes.errorbar(
-                one.perplexity.estimate,
-                100 * one.satisfaction.estimate,
-                xerr=[[max(0.0, end)] for end in _around(one.perplexity)],
-                yerr=[[100 * max(0.0, end)] for end in _around(one.satisfaction)],
+                perplexity.estimate,
+                100 * satisfaction.estimate,
+                xerr=[[max(0.0, end)] for end in _around(perplexity)],
+                yerr=[[100 * max(0.0, end)] for end in _around(satisfaction)],
                 fmt="o",
                 markersize=5,
                 linewidth=0.8,
                 alpha=0.85,
-                color=_colour(one.system),
+                color=_colour(name),
             )
-        _label(axes, [(one.perplexity.estimate, 100 * one.satisfaction.estimate, one.system) for one in shown])
         axes.set_xscale("log")
-        _plain_ticks(axes.xaxis, [one.perplexity.estimate for one in shown])
-        axes.set_ylim(bottom=-12)  # room for the names of those at the bottom
+        _plain_ticks(axes.xaxis, [perplexity.estimate for perplexity, _ in shown.values()])
+        axes.set_ylim(-12, 128)  # room for names above 100% and below 0%
+        axes.set_yticks(range(0, 101, 20))
         axes.set_xlabel("perplexity of matching samples (lower is better)")
         axes.set_ylabel("satisfied, %")
+        bars = [
+            bar
+            for x, y in shown.values()
+            for bar in (
+                (x.low, 100 * y.estimate, x.high, 100 * y.estimate),
+                (x.estimate, 100 * y.low, x.estimate, 100 * y.high),
+            )
+        ]
+        _label(axes, [(x.estimate, 100 * y.estimate, name) for name, (x, y) in shown.items()], bars)
 
     caption = "Satisfaction against perplexity of matching samples; blue are our systems. Top left is best."
-    return drawn(f"{suite}-trade-off", caption, draw, (7.2, 5.0))
+    return drawn(f"{suite}-trade-off", caption, draw, (8.6, 6.0))
 
 
 def bars(
@@ -318,17 +329,27 @@ def _plain_ticks(axis: Any, values: Sequence[float], exact: bool = False) -> Non
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _label(axes: Any, points: Sequence[tuple[float, float, str]]) -> None:
-    """Names beside points, one text for points in one place; those that lie close together are stacked."""
-    span = math.log(max(x for x, _, _ in points) / min(x for x, _, _ in points)) or 1.0
-    near: list[tuple[float, float, int]] = []
-    for x, y, name in together(points):
-        taken = {n for px, py, n in near if abs(py - y) < 5 and abs(math.log(px / x)) < 0.25 * span}
-        rank = min(set(range(len(taken) + 1)) - taken)
-        near.append((x, y, rank))
-        axes.annotate(
-            name, (x, y), xytext=(6, -7 - 9 * rank), textcoords="offset points", fontsize=7, color="#333333"
-        )
+def _label(axes: Any, points: Sequence[tuple[float, float, str]], bars: Sequence[labels.Box]) -> None:
+    """Names beside points and off the error bars, one text for points in one place, with a line to far ones."""
+    named = together(points)
+    texts = [axes.text(x, y, name, fontsize=7, color="#333333") for x, y, name in named]
+    for text in texts:
+        text.set_in_layout(False)
+    axes.figure.canvas.draw()  # settles the layout, so that pixels mean something
+    to_pixels, to_data = axes.transData.transform, axes.transData.inverted()
+    extents = [text.get_window_extent() for text in texts]
+    sizes = [(extent.width + 2 * MARGIN, extent.height + MARGIN) for extent in extents]
+    pixels = [tuple(to_pixels((x, y))) for x, y, _ in named]
+    ends = [(*to_pixels((left, bottom)), *to_pixels((right, top))) for left, bottom, right, top in bars]
+    obstacles = [(left - 1, bottom - 1, right + 1, top + 1) for left, bottom, right, top in ends]
+    boxes = labels.place(pixels, sizes, tuple(axes.get_window_extent().extents), obstacles, radius=5.0)
+    for text, (px, py), (left, bottom, right, top) in zip(texts, pixels, boxes, strict=True):
+        text.set_position(to_data.transform((left + MARGIN, bottom + MARGIN / 2)))
+        text.set_verticalalignment("bottom")
+        near_x, near_y = min(max(px, left), right), min(max(py, bottom), top)
+        if math.hypot(near_x - px, near_y - py) > FAR:
+            line = to_data.transform([(px, py), (near_x, near_y)])
+            axes.plot(line[:, 0], line[:, 1], color="#9aa3b0", linewidth=0.5, zorder=0)
 
 
 def together(points: Sequence[tuple[float, float, str]]) -> list[tuple[float, float, str]]:

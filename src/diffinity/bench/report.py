@@ -1,8 +1,9 @@
-"""`diffinity bench report`: tables, plots and every sample of one or more runs, as Markdown, HTML and CSV."""
+"""`diffinity bench report`: tables, plots and samples of one or more runs, as Markdown, HTML, CSV and JSON."""
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +12,13 @@ from typing import Any
 
 from diffinity.bench import page, plots, tables
 from diffinity.bench.experiments import EXPERIMENTS
-from diffinity.bench.layout import NOT_MEASURED, Table
+from diffinity.bench.facts import run_facts
+from diffinity.bench.layout import Table
 from diffinity.bench.measures import Interval
+from diffinity.bench.overview import numbers_of, summary_table
 from diffinity.bench.plots import Plot
 from diffinity.bench.published import PAPER
+from diffinity.bench.samples import SUFFIX, write_samples
 from diffinity.bench.scoring import grammar_counts, likelihoods, ratings, scorer_id
 from diffinity.bench.store import Run, read_run
 from diffinity.bench.studies import STUDIES
@@ -47,6 +51,17 @@ class Section:
         run = self.results.run
         return run.suite if run.path.name == run.suite else f"{run.suite} ({run.path.name})"
 
+    @property
+    def samples_file(self) -> str:
+        """The file with all samples; empty for a study, which has none."""
+        run = self.results.run
+        return f"{run.path.name}{SUFFIX}" if run.samples else ""
+
+    @property
+    def has_systems(self) -> bool:
+        """Whether the run compares systems, so that its numbers belong in the summary."""
+        return self.results.run.suite in ("natural-language", "json")
+
 
 def write_report(
     runs: Sequence[Path],
@@ -55,7 +70,7 @@ def write_report(
     scorer: str | None = "companion",
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
-    """Read runs, score what has no score yet, and write report.md, report.html, results.csv and the plots.
+    """Read runs, score what has no score yet, and write report.md, report.html, results.csv, plots and samples.
 
     `scorer` is what measures perplexity (see `scorers.load_scorer`), None for none. A companion that is not there
     is no error: perplexity is then reported as not measured.
@@ -75,6 +90,9 @@ def write_report(
         for plot in section.plots:
             pictures.mkdir(exist_ok=True)
             (pictures / f"{_file(section, plot)}.svg").write_text(plot.svg, encoding="utf-8")
+        if section.samples_file:
+            run = section.results.run
+            write_samples(out / section.samples_file, run.cases.values(), run.samples)
     (out / MARKDOWN).write_text(markdown(sections), encoding="utf-8")
     (out / PAGE).write_text(html(sections), encoding="utf-8")
     with (out / NUMBERS).open("w", encoding="utf-8", newline="") as file:
@@ -171,7 +189,9 @@ def _plots(
         for measure in ("satisfied, %", "perplexity of matching samples"):
             made.append(plots.over_option(suite, option, OPTIONS[option], summaries, measure))
     else:
-        made.append(plots.trade_off(suite, summaries))
+        made.append(
+            plots.trade_off(suite, {one.system: (one.perplexity, one.satisfaction) for one in summaries.values()})
+        )
         known = [
             name for name in ("auto", "auto-argmax", "paper", "llguidance", "dingo", "unconstrained") if name in by
         ]
@@ -180,85 +200,6 @@ def _plots(
         caption = "Time over that of the same model without a constraint."
         made.append(plots.bars(suite, "overhead", caption, "times the unconstrained model's time", times))
     yield from (plot for plot in made if plot is not None)
-
-
-# ---- what a run was
-
-
-def run_facts(run: Run, results: Results | None = None) -> Iterator[tuple[str, str]]:
-    """The command, the machine, the seeds, the models and the numbers of samples, as names and values.
-
-    >>> from diffinity.bench.summary import example
-    >>> dict(run_facts(example().run))["seed"]
-    '0'
-    """
-    info = run.info
-    settings = info.get("settings", {})
-    sessions = info.get("sessions", [])
-    for command in dict.fromkeys(session.get("command", "") for session in sessions):
-        yield "command", f"`{command}`"
-    if run.suite in EXPERIMENTS:
-        yield "suite", EXPERIMENTS[run.suite].about
-    elif run.suite in STUDIES:
-        yield "suite", STUDIES[run.suite].about
-    yield "seed", str(settings.get("seed", "not recorded"))
-    told = [
-        f"{name} {settings[name]}" for name in ("samples", "length", "steps") if settings.get(name) is not None
-    ]
-    if settings.get("schemas"):
-        told.append(f"schemas {settings['schemas']}, selected by the rule “{settings.get('selection')}”")
-    yield "settings", ", ".join([*told, *(["quick"] if settings.get("quick") else [])]) or "the suite's own"
-    if results is not None:
-        yield "samples", _counted(results)
-    for role, model in info.get("models", {}).items():
-        weights = model.get("model.safetensors", "")
-        yield (
-            f"{role} model",
-            f"{model.get('source', '?')}" + (f", weights SHA-256 {weights[:16]}…" if weights else ""),
-        )
-    if results is not None:
-        yield "perplexity under", results.scorer or NOT_MEASURED
-    for machine in dict.fromkeys(_machine(session.get("machine", {})) for session in sessions):
-        yield "machine", machine
-    for versions in dict.fromkeys(_listed(session.get("versions", {})) for session in sessions):
-        yield "versions", versions
-    dates = [str(session.get("started", "")) for session in sessions]
-    if dates:
-        yield "run on", dates[0][:10] + (f" to {dates[-1][:10]}" if dates[-1][:10] != dates[0][:10] else "")
-    for name, reason in info.get("unavailable", {}).items():
-        yield "did not run", f"{name}: {reason}"
-    left_out = info.get("left_out", [])
-    if left_out:
-        yield "left out", f"{len(left_out)} schemas, each with its reason in run.json"
-
-
-def _counted(results: Results) -> str:
-    run = results.run
-    cases = len(run.cases)
-    there = sum(row.outcome == "sample" for row in run.samples)
-    expected = sum(
-        0 if lines[0].outcome != "sample" else results.wanted
-        for name in run.systems
-        for lines in results.rows(name).values()
-    )
-    missing = len(run.systems) * cases - sum(len(results.rows(name)) for name in run.systems)
-    said = f"{there:,} of {len(run.systems)} systems on {cases} constraints"
-    return said + (" (the run is not finished)" if missing or there < expected else "")
-
-
-def _machine(machine: Mapping[str, Any]) -> str:
-    memory = machine.get("memory_gb")
-    parts = [
-        machine.get("cpu"),
-        f"{machine.get('cores')} cores",
-        f"{memory} GB" if memory else None,
-        machine.get("os"),
-    ]
-    return ", ".join(str(part) for part in parts if part)
-
-
-def _listed(versions: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 # ---- the numbers as CSV
@@ -326,43 +267,65 @@ def _study_numbers(run: Run) -> tuple[tuple[Any, ...], ...]:
 
 
 def markdown(sections: Sequence[Section]) -> str:
-    """The report as Markdown, its plots beside it.
+    """The report as Markdown, its plots and samples beside it.
 
     >>> from diffinity.bench.summary import example
     >>> markdown([section_of(example())]).splitlines()[0]
     '# Benchmark report'
     """
     parts = ["# Benchmark report", _introduction()]
+    overview = _overview(sections)
+    parts += ["## Summary", overview.markdown()] if overview is not None else []
     for section in sections:
         parts.append(f"## {section.title}")
-        parts.append("\n".join(f"- {name}: {value}" for name, value in section.facts))
+        pictures = [f"![{plot.caption}](plots/{_file(section, plot)}.svg)" for plot in section.plots]
+        parts += pictures[:1]
         for table in section.tables:
             parts += [f"### {table.title}", table.markdown()]
-        parts += [f"![{plot.caption}](plots/{_file(section, plot)}.svg)" for plot in section.plots]
+        parts += pictures[1:]
+        if section.samples_file:
+            parts.append(f"All samples: [{section.samples_file}]({section.samples_file})")
+    parts.append("## Provenance")
+    for section in sections:
+        parts += [f"### Run {section.title}", "\n".join(f"- {name}: {value}" for name, value in section.facts)]
     return "\n\n".join(parts) + "\n"
 
 
 def html(sections: Sequence[Section]) -> str:
-    """The report as one page, every sample in it.
+    """The report as one page: a summary, the contents, a section for each run, and how the runs were made.
 
     >>> from diffinity.bench.summary import example
     >>> html([section_of(example())])[:15]
     '<!doctype html>'
     """
+    overview = _overview(sections)
+    titles = ["Summary"] if overview is not None else []
+    titles += [section.title for section in sections]
     body = [page.heading(1, "Benchmark report"), f'<p class="note">{page.text(_introduction())}</p>']
+    body.append(page.contents([*titles, "Provenance"]))
+    if overview is not None:
+        body += [page.heading(2, "Summary"), page.table(dataclasses.replace(overview, title=""))]
     for section in sections:
-        body += [page.heading(2, section.title), page.facts(section.facts)]
+        body.append(page.heading(2, section.title))
+        body += [page.figure(plot) for plot in section.plots[:1]]
         body += [page.table(table) for table in section.tables]
-        body += [page.figure(plot) for plot in section.plots]
-        if section.results.run.samples:
-            body += page.samples(section.results)
+        body += [page.figure(plot) for plot in section.plots[1:]]
+        if section.samples_file:
+            body += page.samples(section.results, section.samples_file)
+    body.append(page.heading(2, "Provenance"))
+    for section in sections:
+        body += [page.heading(3, f"Run {section.title}"), page.facts(section.facts)]
     return page.page("Benchmark report", body)
+
+
+def _overview(sections: Sequence[Section]) -> Table | None:
+    return summary_table(numbers_of(row for section in sections for row in section.numbers if section.has_systems))
 
 
 def _introduction() -> str:
     return (
         f"Numbers marked as the paper's are from {PAPER}; they were measured with another model on another "
-        "machine. All others were measured here, by the commands that stand beside them."
+        "machine. All others were measured here; the commands and the machine are given at the end."
     )
 
 
