@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo serve test lint format docs bench embedded clean
+.PHONY: demo serve test lint format docs release-check bench embedded clean
 
 demo: .venv/core
 	@$(BIN)/diffinity demo
@@ -33,6 +33,10 @@ format: .venv/dev
 docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+# Wheel and sdist: built, checked, and the wheel used in a fresh environment.
+release-check: .venv/release
+	$(BIN)/python scripts/release_check.py
+
 bench: .venv/bench
 	@for script in $(filter-out %/__init__.py %/automata.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python -m $$(echo $${script%.py} | tr / .) || exit 1; done
 
@@ -61,6 +65,10 @@ clean:
 
 .venv/docs: .venv/core
 	$(PIP) -e '.[docs]'
+	@touch $@
+
+.venv/release: .venv/core
+	$(PIP) -e '.[release]'
 	@touch $@
 
 .venv/bench: .venv/dev
