@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
 
 from diffinity.errors import InvalidArgument
 
@@ -49,25 +50,20 @@ def check_room(model: TextModel, n: int, length: int) -> None:
     one = length * (BYTES_PER_LOGIT * vocab_size_of(model) + BYTES_PER_NUMBER * width)
     needed = one + n * (BYTES_PER_TEXT + BYTES_PER_TOKEN * length)
     free = available_bytes(model.device)
-    if free is not None and needed > free:
+    if needed > free:
         raise InvalidArgument(
             f"n = {n:,} with a length of {length:,} tokens needs about {needed / 1e9:,.1f} GB of memory, and "
             f"{free / 1e9:,.1f} GB are free: ask for a smaller length or fewer texts"
         )
 
 
-def available_bytes(device: torch.device) -> int | None:
-    """What is free for us on a device; None where the system does not say."""
+def available_bytes(device: torch.device) -> int:
+    """What is free for us on a device."""
     if device.type == "cuda":
         import torch
 
         return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:  # not Linux
-        return None
-    sizes = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return int(sizes[0]) * 1024 if sizes else None
+    return int(psutil.virtual_memory().available)
 
 
 def keep_freed_memory() -> bool:

@@ -124,7 +124,7 @@ def report(
     out: Annotated[Path, typer.Option(help="Folder for report.md, report.html, results.csv and plots.")],
     scorer: ScorerOption = "companion",
 ) -> None:
-    """Write what runs found: tables, plots and every sample, as Markdown, HTML and CSV.
+    """Write what runs found: tables, plots and all samples, as Markdown, HTML, CSV and JSON lines.
 
     Example: diffinity bench report runs/first --out report
     """

@@ -8,6 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 PACKAGES = (
     "diffinity",
     "torch",
@@ -46,7 +48,7 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        "memory_gb": _memory(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "os": _system(),
     }
 
@@ -69,15 +71,6 @@ def _processor() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-def _memory() -> float | None:
-    """Gigabytes, to one digit."""
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
-    return round(total / 1e9, 1)
 
 
 def _system() -> str:

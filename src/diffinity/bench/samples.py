@@ -28,7 +28,8 @@ def write_samples(path: Path, cases: Iterable[CaseRow], samples: Iterable[Sample
     'a'
     """
     lines = io.StringIO()
-    for row in [*cases, *samples]:
+    rows: list[CaseRow | SampleRow] = [*cases, *samples]
+    for row in rows:
         known = {name: value for name, value in dataclasses.asdict(row).items() if value is not None}
         lines.write(json.dumps(known, ensure_ascii=True) + "\n")  # ASCII: a text may hold half a character
     path.write_bytes(gzip.compress(lines.getvalue().encode(), 9, mtime=0))

@@ -18,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
+
 from diffinity.alignment import Framing, TokenAutomaton, Vocabulary
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.warm import kernels_ready
@@ -98,8 +100,7 @@ def _work(connection: Any, vocabulary: Vocabulary) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's affair
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     kernels_ready()  # before the first request waits for it
-    with open("/proc/self/statm") as file:  # noqa: PTH123 - no file of the user
-        present = int(file.read().split()[0]) * resource.getpagesize()
+    present = psutil.Process().memory_info().vms
     resource.setrlimit(resource.RLIMIT_AS, (present + MEMORY, present + MEMORY))
     while True:
         try:
