@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib.util
 import re
+import runpy
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
+from xml.etree import ElementTree
 
 import pytest
 
@@ -81,3 +85,32 @@ def test_every_page_is_in_the_navigation_and_the_other_way_round() -> None:
     assert yaml.safe_load(config)["strict"] is True
     generated = {"architecture.md", "changelog.md", "contributing.md", "security.md", "model-card.md"}
     assert listed - generated == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "scripts").glob("*.py")), ids=lambda path: path.name)
+def test_the_doctests_of_a_script_hold(script: Path) -> None:
+    if script.name == "docs_site.py":
+        pytest.importorskip("mkdocs", reason="pip install 'diffinity[docs]'")
+    spec = importlib.util.spec_from_file_location(script.stem, script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert doctest.testmod(module).failed == 0
+
+
+def test_every_drawing_is_well_formed_and_can_run_nothing() -> None:
+    drawings = sorted(DOCS.rglob("*.svg"))
+    assert drawings
+    for drawing in drawings:
+        tags = {element.tag.rpartition("}")[2] for element in ElementTree.parse(drawing).iter()}
+        assert "script" not in tags
+
+
+def test_the_figures_come_from_a_run_that_satisfies_its_constraint(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="pip install 'diffinity[train]'")
+    figures = runpy.run_path(str(ROOT / "scripts" / "docs_figures.py"))
+    written = figures["write"](tmp_path)
+    assert {path.name for path in written} <= {path.name for path in (DOCS / "images").iterdir()}
+    texts = [element.text or "" for element in ElementTree.parse(tmp_path / "denoising.svg").iter()]
+    assert re.fullmatch(figures["PATTERN"], texts[-1])
