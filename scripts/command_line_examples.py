@@ -130,8 +130,8 @@ def main() -> None:
     if not options.check:
         PAGE.write_text(after, encoding="utf-8")
     elif comparable(after) != comparable(before):
-        pages = (comparable(page).splitlines() for page in (before, after))
-        changed = difflib.unified_diff(*pages, "page", "now", lineterm="", n=0)
+        old, new = comparable(before).splitlines(), comparable(after).splitlines()
+        changed = difflib.unified_diff(old, new, "page", "now", lineterm="", n=0)
         raise SystemExit("error: outputs in docs/command-line.md are out of date:\n" + "\n".join(changed))
 
 

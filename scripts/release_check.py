@@ -99,8 +99,9 @@ def main() -> None:
         run(python, "-m", "pip", "install", "-q", wheel)
         run(python, "-m", "pip", "check")
         print(run(python, "-c", SMOKE, cwd=folder).strip())
-        command = [folder / "fresh" / "bin" / "diffinity", "generate", "--choice", "yes", "--choice", "no"]
-        answer = run(*command, "--length", "8", "--steps", "4", cwd=folder).strip()
+        program = folder / "fresh" / "bin" / "diffinity"
+        options = ("--choice", "yes", "--choice", "no", "--length", "8", "--steps", "4")
+        answer = run(program, "generate", *options, cwd=folder).strip()
         if answer not in ("yes", "no"):
             raise SystemExit(f"error: the installed command line wrote {answer!r}")
     print(f"the release is sound ({time.monotonic() - started:.0f} s)")

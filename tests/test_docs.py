@@ -6,12 +6,15 @@ import doctest
 import importlib.util
 import re
 import runpy
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import pytest
+
+import diffinity as dy
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -85,6 +88,18 @@ def test_every_page_is_in_the_navigation_and_the_other_way_round() -> None:
     assert yaml.safe_load(config)["strict"] is True
     generated = {"architecture.md", "changelog.md", "contributing.md", "security.md", "model-card.md"}
     assert listed - generated == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+
+
+def test_every_option_is_documented_with_its_default() -> None:
+    rows = re.findall(r"^\| (`.*?) \| (.*?) \| ", (DOCS / "generation.md").read_text(), flags=re.MULTILINE)
+    documented = {name: default for names, default in rows for name in re.findall(r"`(\w+)`", names)}
+    for option in fields(dy.GenerationSettings):
+        assert option.name in documented
+        if isinstance(option.default, str | float) and option.default != "":
+            default = option.default if isinstance(option.default, str) else f"{option.default:g}"
+            assert documented[option.name].strip('`"') == default
+        if option.metadata["name"]:
+            assert option.metadata["name"] in documented
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "scripts").glob("*.py")), ids=lambda path: path.name)
