@@ -197,7 +197,7 @@ def _plots(
         ]
         made.append(plots.categories(suite, by, known or list(by)[:6]))
         times = {name: one.overhead for name, one in summaries.items()}
-        caption = "Time over that of the same model without a constraint."
+        caption = "Time relative to the same model without a constraint."
         made.append(plots.bars(suite, "overhead", caption, "times the unconstrained model's time", times))
     yield from (plot for plot in made if plot is not None)
 

@@ -53,19 +53,18 @@ def main_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
     add_published("overhead", "overhead")
     rows = zip(*columns.values(), strict=True)
     notes = [
-        "Satisfaction is checked by `re.fullmatch` or `jsonschema-rs`, never by our automaton; each constraint "
-        "counts the same, and one on which a system fails counts as not satisfied. Constraints that a system "
-        "can't express are left out of its row. Brackets: 95% bootstrap intervals over constraints.",
+        "`re.fullmatch` or `jsonschema-rs` checks satisfaction, never our automaton. Each constraint counts the "
+        "same. A constraint on which a system fails counts as not satisfied; a constraint that it cannot express "
+        "is left out of its row. Brackets: 95% bootstrap intervals over constraints.",
         "Perplexity is the geometric mean over matching samples"
         + (f" under {results.scorer}" if results.scorer else "")
-        + "; × unconstrained is over that of all samples of the same model without a constraint. Overhead is time "
-        "over that model's time, on the same constraints and in the same run; seconds are those of one call for "
-        "all samples of a constraint, over their number.",
+        + ". × unconstrained: divided by the perplexity of all samples of the same model without a constraint. "
+        "Overhead: time divided by that model's time, on the same constraints and in the same run. Seconds: one "
+        "call for all samples of a constraint, divided by their number.",
     ]
     if results.scores_its_own:
         notes.append(
-            "The autoregressive systems are measured by the very model that they draw from, which flatters their "
-            "perplexity."
+            "The autoregressive systems draw from the model that measures their perplexity, which lowers it."
         )
     return Table("Systems", tuple(columns), tuple(rows), tuple(notes))
 
@@ -140,12 +139,12 @@ def texts_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
         "hunspell and none stands twice in a row; of the sentences in matching samples."
     )
     length = (
-        "Nats are of whole texts, on average: perplexity is per token, so that it is lower for a system that goes "
-        "on for long after what the constraint asks for, and nats are lower for one that soon stops."
+        "Nats are averages over whole texts. Perplexity is per token, so it is lower for a system that continues "
+        "long after the constrained part; nats are lower for a system that stops early."
     )
     note = (
-        "distinct-2 and self-BLEU are of the matching samples of one constraint, averaged over constraints; peak "
-        "memory is of the process, with all systems of the run loaded. "
+        "distinct-2 and self-BLEU are computed over the matching samples of a constraint and averaged over "
+        "constraints. Peak memory is that of the process, with all systems of the run loaded. "
         + (
             f"Fluency by {', '.join(judges)}."
             if judges
@@ -192,7 +191,7 @@ def aims_table(results: Results, summaries: Mapping[str, Summary]) -> Table | No
         aim = "no baseline is as good on satisfaction and perplexity together"
         add("auto", aim, not better, ", ".join(better) or "none is")
     columns = ("system", "aim", "measured", "verdict")
-    return Table("What ours aims at", columns, tuple(rows), worded=(1, 2, 3)) if rows else None
+    return Table("Aims", columns, tuple(rows), worded=(1, 2, 3)) if rows else None
 
 
 def _not_ours(summaries: Mapping[str, Summary]) -> list[Summary]:
