@@ -8,17 +8,21 @@ are counted as they are dispatched. `--check` compares that count with what torc
 run on the CPU.
 
 The prediction of a kernel is the largest of its bytes over the bandwidth, its arithmetic over the throughput
-and its chain of dependent steps, plus what a launch costs; the network's is the larger of its weights over
-the bandwidth and its FLOPs over half of the peak, plus the softmax and p·E. The recursions are a chain: one
-step a position and direction, whose length in clock cycles is assumed (`CHAIN`), not measured.
+and its chain of dependent steps, plus what a launch costs. The chain is counted in the compiled code, see
+`benchmarks/sass_cycles.py`: of the recursions one step a position, where the largest mass is looked for at every
+fourth (weights of a position within 2^100 of each other). The network's time is the larger of its weights over the
+bandwidth and its FLOPs over half of the peak, plus its own launches, seven a layer (fewer is hard: two norms, four
+products, attention), the softmax and p·E. `--without-network-launches` leaves those launches out.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 from unittest import mock
 
@@ -30,10 +34,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.sass_cycles import machine_code, step_cycles
 from diffinity.acceptance import Backend, decode, mean_acceptance
 from diffinity.acceptance.triton_backend import device, outputs, strings, tilts, weights
-from diffinity.acceptance.triton_backend.device import tier_of
-from diffinity.acceptance.triton_backend.layout import ProgrammeLayout, programme_layout
+from diffinity.acceptance.triton_backend.layout import class_layout
 from diffinity.alignment import TokenAutomaton, Vocabulary, align
 from diffinity.constraints import Regex
 from diffinity.constraints.schema import JsonSchema
@@ -49,16 +53,17 @@ class Model:
     width: int  # of the embeddings
     active: float
     stored: float
+    layers: int = 0
     tokens: bool = False  # a process over tokens asks for a joint draw, one over embeddings for q·E
 
 
 MODELS = [
-    Model("PLAID 1B", 64, 32768, 16, 1.3e9, 1.3e9),
-    Model("PLAID 1B", 1024, 32768, 16, 1.3e9, 1.3e9),
-    Model("LangFlow OWT", 1024, 50257, 768, 1.7e8, 1.7e8),
-    Model("LangFlow LM1B", 128, 30522, 768, 1.4e8, 1.4e8),
-    Model("LLaDA 8B", 256, 126464, 4096, 8.0e9, 8.0e9, tokens=True),
-    Model("DiffusionGemma 26B", 256, 262144, 2816, 4.0e9, 2.6e10, tokens=True),
+    Model("PLAID 1B", 64, 32768, 16, 1.3e9, 1.3e9, 24),
+    Model("PLAID 1B", 1024, 32768, 16, 1.3e9, 1.3e9, 24),
+    Model("LangFlow OWT", 1024, 50257, 768, 1.7e8, 1.7e8, 12),
+    Model("LangFlow LM1B", 128, 30522, 768, 1.4e8, 1.4e8, 12),
+    Model("LLaDA 8B", 256, 126464, 4096, 8.0e9, 8.0e9, 32, tokens=True),
+    Model("DiffusionGemma 26B", 256, 262144, 2816, 4.0e9, 2.6e10, 30, tokens=True),
 ]
 
 
@@ -73,16 +78,19 @@ class Gpu:
     double_per_clock: float  # float64 multiply-adds a clock cycle and multiprocessor
     clock: float
     processors: int
+    arch: int
 
 
 GPUS = [
-    Gpu("A6000", 768e9, 155e12, 38.7e12, 2, 1.8e9, 84),
-    Gpu("H100", 3350e9, 989e12, 67e12, 64, 1.75e9, 132),
+    Gpu("A6000", 768e9, 155e12, 38.7e12, 2, 1.8e9, 84, 86),
+    Gpu("H100", 3350e9, 989e12, 67e12, 64, 1.75e9, 132, 90),
 ]
 LAUNCH = 2.5e-6  # seconds between kernels of a graph, or of a host that is ahead
 EFFICIENCY = 0.5  # of the peak arithmetic that a network reaches
 STREAM = 0.8  # of the bandwidth that a pass over memory reaches
-CHAIN = {"dense": 700, "tree": 900}  # clock cycles of a position: dense in all, of trees for every level
+LAYER_LAUNCHES = 7  # of a layer of the network
+BEGINNING = 2000  # clock cycles before a program's loop: seven dependent reads of an automaton's header and tables
+PREDICATED = {"mean_from_differences": (0, 6)}  # arguments that are read only where q/p is large: logits, E
 
 
 @dataclass(frozen=True)
@@ -92,13 +100,22 @@ class Launch:
     kernel: str
     programs: int
     bytes: int  # every tensor that it is given once
-    backward: bool = False  # whether recursions go both ways
+    variant: str = ""  # of recursions, as `resources.variants` names it
     skipped: bool = False  # by a predicate, unless P(L) = 0
+    rows: int = 1  # positions that a program takes one after the other
 
 
 def fallback(kernel: Any, made: Sequence[Launch]) -> bool:
     """Whether this is the way back along the best path of a draw that fell back to it."""
     return kernel.__name__ == "best_path" and any(launch.kernel == "draw_path" for launch in made)
+
+
+def variant_of(constants: dict[str, Any]) -> str:
+    """The name of a variant of the recursions, by the constants that it was launched with."""
+    if "BACKWARD" not in constants:
+        return ""
+    name = "recursions" if constants["BACKWARD"] else "best" if constants["MAX"] else "forward"
+    return f"{name}_gathered_{constants['ROWS']}" if "ROWS" in constants else f"{name}_tree_{constants['PIECES']}"
 
 
 @contextmanager
@@ -107,13 +124,16 @@ def recorded() -> Iterator[list[Launch]]:
     made: list[Launch] = []
 
     def record(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
-        tensors = {id(a): a for a in arguments if isinstance(a, Tensor)}.values()
+        read = [a for i, a in enumerate(arguments) if i not in PREDICATED.get(kernel.__name__, ())]
+        tensors = {id(a): a for a in read if isinstance(a, Tensor)}.values()
         programs = 1
         for n in grid:
             programs *= n
         touched = sum(t.numel() * t.element_size() for t in tensors)
-        backward, skipped = constants.get("BACKWARD", False), constants.get("PREDICATE", False)
-        made.append(Launch(kernel.__name__, programs, touched, backward, skipped or fallback(kernel, made)))
+        skipped = constants.get("PREDICATE", False) or fallback(kernel, made)
+        made.append(
+            Launch(kernel.__name__, programs, touched, variant_of(constants), skipped, constants.get("ROWS", 1))
+        )
 
     with (
         mock.patch.multiple(device, cache=device.DeviceCache(1 << 34)),
@@ -186,74 +206,90 @@ def launches(model: Model, batch: int, automaton: TokenAutomaton) -> list[Launch
 
 
 def torch_operations(model: Model, batch: int) -> tuple[int, float]:
-    """How many operations the torch path launches for a step, and the bytes that they touch.
+    """How many operations the torch path launches for a step, and the bytes that they touch."""
+    count, at_none, by_token = torch_counts(model.length, model.tokens)
+    return count, batch * (at_none + by_token * model.vocab)
 
-    It reads numbers back, so it needs data: counted on the CPU with two small vocabularies, and the bytes,
-    which are linear in the vocabulary and in the batch, carried on to the model's.
+
+@cache
+def torch_counts(length: int, tokens: bool) -> tuple[int, float, float]:
+    """Operations of a step of one sample; bytes that they touch with no token, and for every token.
+
+    It reads numbers back, so it needs data: counted on the CPU with two small vocabularies, since bytes are
+    linear in the vocabulary and in the batch.
     """
     sizes, counts, touched = (1024, 2048), [0, 0], [0, 0]
     for i, vocab in enumerate(sizes):
-        small = replace(model, vocab=vocab, width=16)
-        automaton = automata(vocab)["sentence"]
-        step = step_of(small, 1, automaton, "torch", on="cpu")
+        small = Model("", length, vocab, 16, 0.0, 0.0, tokens=tokens)
+        step = step_of(small, 1, automata(vocab)["sentence"], "torch", on="cpu")
         step()
         with Operations() as seen:
             step()
         counts[i], touched[i] = len(seen.seen), sum(launch.bytes for launch in seen.seen)
     by_token = (touched[1] - touched[0]) / (sizes[1] - sizes[0])
-    return counts[1], batch * (touched[0] + by_token * (model.vocab - sizes[0]))
+    return counts[1], touched[0] - by_token * sizes[0], by_token
 
 
-def unguided_seconds(model: Model, batch: int, gpu: Gpu) -> float:
+def unguided_seconds(model: Model, batch: int, gpu: Gpu, layer_launches: int = LAYER_LAUNCHES) -> float:
     """A step without guidance: the network, the softmax and, of embeddings, p·E."""
     rows = batch * model.length
     network = 2 * model.active * rows / (EFFICIENCY * gpu.tensor)
     touched = model.stored if rows >= 256 else model.active  # of experts: many tokens use all of them
     network = max(network, 2 * touched / (STREAM * gpu.bandwidth))
+    network += layer_launches * model.layers * LAUNCH
     softmax = LAUNCH + 4 * rows * model.vocab / (STREAM * gpu.bandwidth)
     return network + softmax + (0.0 if model.tokens else LAUNCH + product_seconds(model, batch, gpu))
 
 
-def product_seconds(model: Model, batch: int, gpu: Gpu) -> float:
-    """A product of (B, L, V) and (V, d) in bfloat16."""
-    rows = batch * model.length
-    touched = 2 * (rows * model.vocab + model.vocab * model.width)
-    arithmetic = 2 * rows * model.vocab * model.width / (EFFICIENCY * gpu.tensor)
+def product_seconds(model: Model, batch: int, gpu: Gpu, tokens: int = 0) -> float:
+    """A product of (B, L, V) and (V, d) in bfloat16, of all tokens or of so many."""
+    rows, tokens = batch * model.length, tokens or model.vocab
+    touched = 2 * (rows * tokens + tokens * model.width)
+    arithmetic = 2 * rows * tokens * model.width / (EFFICIENCY * gpu.tensor)
     return max(arithmetic, touched / (STREAM * gpu.bandwidth))
 
 
-def recursion_seconds(launch: Launch, automaton: TokenAutomaton, length: int, gpu: Gpu) -> float:
-    """The chain of the recursions, one program a sample, or that of the way back along a path."""
-    made: ProgrammeLayout = programme_layout(automaton, length)
-    turns = -(-launch.programs // gpu.processors)
+def chain_cycles(launch: Launch, model: Model, gpu: Gpu) -> float:
+    """The clock cycles of a program's chain of dependent steps."""
+    if launch.variant:
+        return BEGINNING + model.length * step_cycles(launch.variant, gpu.arch)
     if launch.kernel in ("draw_path", "best_path"):
-        return turns * length * CHAIN["tree"] / gpu.clock
-    directions = 2 if launch.backward else 1
-    tier = tier_of(made)
-    if tier.name == "dense":
-        cycles = CHAIN["dense"] + tier.size**2 / gpu.double_per_clock
-    else:
-        cycles = CHAIN["tree"] * made.levels
-        cycles += max(8 * made.in_pieces / gpu.double_per_clock, 300 * made.in_pieces / tier.size)
-    return turns * directions * length * cycles / gpu.clock
+        code = machine_code(launch.kernel, gpu.arch)
+        return BEGINNING + model.length * code.cycles(code.loops[0])
+    if launch.kernel == "mean_parts":
+        code = machine_code("mean_parts_16", gpu.arch)
+        blocks = -(-model.vocab // (64 * outputs.shares_of_vocabulary(model.vocab, model.length)))
+        return BEGINNING + blocks * code.cycles(code.inner_loops[0])
+    if launch.kernel in ("weigh", "posterior", "draw_tokens", "add_parts"):
+        return machine_code(launch.kernel, gpu.arch).cycles()
+    if launch.kernel in ("segment_sums", "marginals", "differences"):
+        code = machine_code(launch.kernel, gpu.arch)
+        return BEGINNING + launch.rows * max(code.cycles(body) for body in code.inner_loops)
+    return 0.0
+
+
+RESIDENT = {"recursions_gathered": 1, "recursions": 1}  # programs at a time on a multiprocessor; of others eight
 
 
 def kernel_seconds(launch: Launch, model: Model, batch: int, automaton: TokenAutomaton, gpu: Gpu) -> float:
     if launch.skipped:
         return LAUNCH
     seconds = launch.bytes / (STREAM * gpu.bandwidth)
-    if launch.kernel.startswith("recursions") or launch.kernel in ("draw_path", "best_path"):
-        seconds = max(seconds, recursion_seconds(launch, automaton, model.length, gpu))
-    elif launch.kernel.startswith(("mean_parts", "bmm")):
+    turns = max(1.0, launch.programs / (RESIDENT.get(launch.kernel, 8) * gpu.processors))
+    turns = math.ceil(turns) if launch.variant else turns  # short programs follow each other without a gap
+    seconds = max(seconds, turns * chain_cycles(launch, model, gpu) / gpu.clock)
+    if launch.kernel.startswith("bmm"):
+        outside = class_layout(automaton).n_outside
+        seconds = max(seconds, product_seconds(model, batch, gpu, outside))
+    elif launch.kernel == "mean_parts":
         seconds = max(seconds, product_seconds(model, batch, gpu))
     elif launch.kernel in ("weigh", "posterior"):
         doubles = 40 * batch * model.length * (automaton.n_classes + 3 * automaton.edges.n_groups)
-        work = doubles / (gpu.double_per_clock * gpu.processors * gpu.clock)
-        turns = -(-launch.programs // (8 * gpu.processors))
-        seconds = max(seconds, work, turns * 6000 / gpu.clock)
+        seconds = max(seconds, doubles / (gpu.double_per_clock * gpu.processors * gpu.clock))
     return LAUNCH + seconds
 
 
+@cache
 def automata(vocab: int) -> dict[str, TokenAutomaton]:
     """Two sizes over a vocabulary of that many tokens: short words, punctuation, and numbers for the rest."""
     letters = [chr(97 + i) for i in range(26)]
@@ -292,6 +328,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=sorted({m.name for m in MODELS}))
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 16])
     parser.add_argument("--check", action="store_true", help="count the torch path by the profiler too")
+    parser.add_argument("--without-network-launches", action="store_true")
     chosen = parser.parse_args()
     if chosen.check:
         check(MODELS[0])
@@ -303,17 +340,18 @@ def main() -> None:
     for model in (m for m in MODELS if m.name in chosen.models):
         for name, automaton in automata(model.vocab).items():
             for batch in chosen.batch:
-                table.add_row(*row(model, name, automaton, batch))
+                per_layer = 0 if chosen.without_network_launches else LAYER_LAUNCHES
+                table.add_row(*row(model, name, automaton, batch, per_layer))
     Console(width=170).print(table)
 
 
-def row(model: Model, name: str, automaton: TokenAutomaton, batch: int) -> list[str]:
+def row(model: Model, name: str, automaton: TokenAutomaton, batch: int, layer_launches: int) -> list[str]:
     made = launches(model, batch, automaton)
     operations, touched = torch_operations(model, batch)
     overheads = []
     for gpu in GPUS:
         extra = sum(kernel_seconds(launch, model, batch, automaton, gpu) for launch in made)
-        overheads.append(f"{1 + extra / unguided_seconds(model, batch, gpu):.3f}")
+        overheads.append(f"{1 + extra / unguided_seconds(model, batch, gpu, layer_launches):.3f}")
     met = int(automaton.live(model.length).any(axis=0).sum())
     asked = "joint draw" if model.tokens else "q·E"
     sizes = [str(model.length), f"{model.vocab:,}", str(batch), name, f"{met:,}", asked]

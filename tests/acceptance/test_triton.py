@@ -44,8 +44,8 @@ pytest.importorskip("triton")
 
 PAIRS = sorted({bytes([65 + i, 65 + j]) for i in range(26) for j in range(26)})
 LARGE = Vocabulary([*PAIRS, None], eos_id=len(PAIRS))
-FEW_STATES = align(Regex("([A-Z][A-Z])*QQ[A-Z]{4,}"), LARGE, "eos")  # a matrix in registers
-MANY_STATES = align(Regex("([A-F][A-M]{3}X[A-Z]|[G-P]{2}Y[N-Z]{3}|QQ){1,8}[A-E]*"), LARGE, "eos")  # trees
+FEW_STATES = align(Regex("([A-Z][A-Z])*QQ[A-Z]{4,}"), LARGE, "eos")
+MANY_STATES = align(Regex("([A-F][A-M]{3}X[A-Z]|[G-P]{2}Y[N-Z]{3}|QQ){1,8}[A-E]*"), LARGE, "eos")
 QUICK = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
 
 
@@ -64,6 +64,15 @@ def fast_interpreter() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(InterpretedFunction, "__call__", call)
         yield
+
+
+@pytest.fixture
+def trees_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small automata treated as large ones: masses in memory, arrows in trees."""
+    from diffinity.acceptance.triton_backend import device, layout
+
+    monkeypatch.setattr(layout, "GATHERED_SHAPES", ())
+    monkeypatch.setattr(device, "cache", device.DeviceCache(1 << 24))
 
 
 class TestTriton(AcceptanceLaws):
@@ -148,12 +157,63 @@ def test_two_runs_have_the_same_bits() -> None:
     assert torch.equal(one.marginals, two.marginals)
 
 
-def test_checkpointed_recursions_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("automaton", [FEW_STATES, MANY_STATES], ids=["few states", "many states"])
+def test_trees_agree_with_the_compiled_loops(automaton: TokenAutomaton, trees_only: None) -> None:
+    logits = 60.0 * random_scores(1, 12, 1.0).double()
+    ours, theirs = (acceptance(logits, automaton, logits=True, backend=b) for b in ("triton", "numba"))
+    assert torch.allclose(ours.log_prob, theirs.log_prob, rtol=1e-12)
+    assert torch.allclose(ours.marginals, theirs.marginals, rtol=1e-9, atol=1e-12)
+    tokens = [decode(logits, automaton, logits=True, backend=b).tokens for b in ("triton", "numba")]
+    assert torch.equal(*tokens)
+
+
+TIERS = {"a*": (16, 1), "([A-Z]{4}){5}": (32, 4), "(A[A-Z]|B[A-Z]{3}){16}": (128, 4)}
+
+
+@pytest.mark.parametrize("pattern", TIERS)
+def test_every_tier_of_arrows_in_registers_agrees_with_the_compiled_loops(pattern: str) -> None:
+    from diffinity.acceptance.triton_backend.layout import programme_layout
+
+    vocabulary = Vocabulary([*(bytes([65 + i]) for i in range(26)), *PAIRS, b"a", None], eos_id=len(PAIRS) + 27)
+    automaton = align(Regex(pattern), vocabulary, "eos")
+    assert programme_layout(automaton, 20).gathered == TIERS[pattern]
+    logits = random_scores(1, 20, 20.0, len(vocabulary)).double()
+    ours, theirs = (acceptance(logits, automaton, logits=True, backend=b) for b in ("triton", "numba"))
+    assert torch.allclose(ours.log_prob, theirs.log_prob, rtol=1e-12)
+    assert torch.allclose(ours.marginals, theirs.marginals, rtol=1e-9, atol=1e-12)
+
+
+def letters(length: int, scores: dict[str, float]) -> Tensor:
+    """Logits (1, L, 3) over a, b and c, the same at every position."""
+    return torch.tensor([scores[x] for x in "abc"], dtype=torch.float64).repeat(1, length, 1)
+
+
+def test_backward_masses_that_nothing_reaches_do_not_hide_others() -> None:
+    """The first token excludes the path whose tokens have 1, and leaves one whose tokens have e^−150."""
+    automaton = align(Regex("a[ac]*|b{12}"), Vocabulary([b"a", b"b", b"c"]), "exact")
+    logits = letters(12, {"a": 0.0, "b": -150.0, "c": 0.0})
+    logits[0, 0] = torch.tensor([-torch.inf, 0.0, 0.0])
+    ours = acceptance(logits, automaton, logits=True, backend="triton")
+    assert float(ours.log_prob) == pytest.approx(float(logits.log_softmax(-1)[0, :, 1].sum()), rel=1e-12)
+    assert torch.allclose(ours.marginals[0, :, 1], torch.ones(12, dtype=torch.float64))
+
+
+def test_masses_that_drifted_are_multiplied_without_underflow() -> None:
+    """Every token of the only path has e^−58, and one that would be more probable goes as far as the eighth."""
+    automaton = align(Regex("a{15}|b{15}"), Vocabulary([b"a", b"b", b"c"]), "exact")
+    logits = letters(15, {"a": 0.0, "b": -58.0, "c": 0.0})
+    logits[0, 8, 0] = -torch.inf
+    ours = acceptance(logits, automaton, logits=True, backend="triton")
+    assert float(ours.log_prob) == pytest.approx(float(logits.log_softmax(-1)[0, :, 1].sum()), rel=1e-12)
+    assert torch.allclose(ours.marginals[0, :, 1], torch.ones(15, dtype=torch.float64))
+
+
+def test_checkpointed_recursions_give_the_same(monkeypatch: pytest.MonkeyPatch, trees_only: None) -> None:
     from diffinity.acceptance.triton_backend import device, tilts
     from diffinity.acceptance.triton_backend.launching import launch
 
-    logits = 20 * random_scores(2, 12, 1.0).double()
-    automata = [MANY_STATES, FEW_STATES]  # one with, one without
+    logits = 20 * random_scores(2, 9, 1.0).double()
+    automata = [MANY_STATES, FEW_STATES]
     kept = acceptance(logits, automata, logits=True, backend="triton")
     used = []
 
@@ -166,7 +226,7 @@ def test_checkpointed_recursions_give_the_same(monkeypatch: pytest.MonkeyPatch) 
     again = acceptance(logits, automata, logits=True, backend="triton")
     assert "recursions_checkpointed" in used
     assert torch.allclose(again.log_prob, kept.log_prob, rtol=1e-14)  # the last sum is over other blocks
-    assert torch.equal(again.marginals, kept.marginals)
+    assert torch.allclose(again.marginals, kept.marginals, rtol=1e-12, atol=0.0)
 
 
 def test_windows_are_taken() -> None:
@@ -197,6 +257,33 @@ def test_mean_and_gradient_are_those_of_the_marginals(path: bool, dtype: torch.d
     assert torch.allclose(mean.log_prob, wanted.log_prob, rtol=close)
     assert torch.allclose(mean.mean, wanted.marginals @ embedding, rtol=close, atol=close)
     assert torch.allclose(gradient.gradient, wanted.marginals - p, rtol=close, atol=close)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+def test_the_mean_of_wide_embeddings_takes_the_tokens_outside_the_largest_class(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from diffinity.acceptance.triton_backend import outputs
+    from diffinity.acceptance.triton_backend.launching import launch
+
+    used = []
+    monkeypatch.setattr(
+        outputs, "launch", lambda kernel, *a, **n: (used.append(kernel.__name__), launch(kernel, *a, **n))
+    )
+    automaton = align(Regex("([A-Y][A-Y])*QQ[A-Z]{4,}"), LARGE, "eos")
+    logits = random_scores(3, 6, 1.0).double()
+    logits[0, 0, -1] += 12.0  # an end token that may not be there: the largest class must make up for it
+    logits[1] = 0.0
+    logits[1, 1, 1:], logits[1, 1, 0] = -torch.inf, 5.0
+    logits = logits.to(dtype)
+    embedding = torch.randn(len(LARGE), 70, generator=torch.Generator().manual_seed(1)).to(dtype)
+    p = logits.double().softmax(-1)
+    x = (p @ embedding.double()).to(dtype)
+    wanted = acceptance(logits.double(), automaton, logits=True, backend="numba")
+    mean = mean_acceptance(logits, automaton, p.to(dtype), x, embedding, backend="triton")
+    close = {torch.float64: 1e-11, torch.float32: 2e-5, torch.float16: 2e-2}[dtype]
+    assert used == ["differences", "mean_from_differences"]
+    assert torch.allclose(mean.mean.double(), wanted.marginals @ embedding.double(), rtol=close, atol=close)
 
 
 def test_samples_that_are_almost_certain_keep_their_mean() -> None:

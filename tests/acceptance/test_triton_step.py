@@ -113,7 +113,21 @@ def test_a_step_never_waits_for_the_host_and_takes_few_launches(
 def test_a_closed_form_step_is_six_launches_and_two_passes_over_the_logits(launches: Launches) -> None:
     mean_step(scores(2, 64, 6), [automaton_of("a*", "eos")] * 2)
     names = [name for name, _ in launches]
-    assert names == ["segment_sums", "weigh", "recursions_dense", "posterior", "mean_parts", "add_parts"]
+    assert names == ["segment_sums", "weigh", "recursions_gathered", "posterior", "mean_parts", "add_parts"]
+
+
+def test_a_closed_form_step_with_wide_embeddings_is_six_launches_and_a_product(launches: Launches) -> None:
+    logits = scores(2, 64, len(WORDS))
+    embedding = torch.empty(len(WORDS), 768, dtype=logits.dtype, device="cuda")
+    x = torch.empty(2, 64, 768, dtype=logits.dtype, device="cuda")
+    automaton = align(Regex("([a-y][a-y])*qq[a-z]*"), WORDS, "exact")
+    for _ in range(2):  # the first uploads
+        launches.clear()
+        with Copies() as copies:
+            mean_acceptance(logits, automaton, logits, x, embedding, certain=1e-6)
+    assert copies.seen == []
+    assert [name for name, _ in launches][-2:] == ["differences", "mean_from_differences"]
+    assert len(launches) == 6
 
 
 def test_automata_of_different_tiers_take_one_launch_more_each(launches: Launches) -> None:
@@ -121,7 +135,7 @@ def test_automata_of_different_tiers_take_one_launch_more_each(launches: Launche
     sizes = [3, 20, 50]
     automata = [align(Regex(f"[ab]{{{n}}}a*"), vocabulary, "exact") for n in sizes]
     mean_step(scores(3, 60, 2), automata)
-    assert [name for name, _ in launches].count("recursions_dense") == 2
+    assert [name for name, _ in launches].count("recursions_gathered") == 3
     assert len(launches) == 8
 
 

@@ -34,6 +34,8 @@ from diffinity.acceptance.triton_backend.trees import (
 
 NATS_BELOW_ONE = tl.constexpr(500.0)
 NATS_ABOVE_ONE = tl.constexpr(600.0)
+MOST_NATS = tl.constexpr(1e6)
+BITS_OF_A_NAT = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
@@ -145,9 +147,10 @@ def weigh(
     class_base,  # (B,)
     class_log,  # (B, L, class nodes), out: logarithms of the class sums, not normalised
     weight,  # (B, L, class nodes), out: class sums over the position's scale
-    grouped,  # (B, L, group nodes), out: sums of weights over groups; with LOG_GROUPS their logarithms
+    grouped,  # (B, L, group nodes), out: sums of weights over groups, the last 0; with LOG_GROUPS their logarithms
     log_norm,  # (B, L), out: logarithm of the sum over all tokens; 0 for probabilities
     log_scale,  # (B, L), out: logarithm of the position's scale, as a rule that of the largest useful class
+    drift,  # (B, L), int32, out: by how many binary digits the position can make masses larger or smaller, at most
     length,
     n_segments,
     class_nodes,
@@ -159,13 +162,16 @@ def weigh(
     """Grid (B·L,)."""
     row = tl.program_id(0).to(tl.int64)
     arena = classes + tl.load(class_base + row // length)
+    # All that is read of the header is read at once: one read after another would take longer than the sums.
+    n, n_groups = tl.load(arena + N_CLASSES), tl.load(arena + N_GROUPS)
+    tree, group_tree, useful = field(arena, CLASS_TREE), field(arena, GROUP_TREE), field(arena, USEFUL)
+    first, end = level_of(tree, 0)
+    levels = tl.load(tree)
     peaks += row * n_segments
     sums += row * n_segments
     class_log += row * class_nodes
     weight += row * class_nodes
     grouped += row * group_nodes
-    tree = field(arena, CLASS_TREE)
-    first, end = level_of(tree, 0)
     for start in range(first, end, PIECES):
         piece = start + tl.arange(0, PIECES)
         inside = piece < end
@@ -175,7 +181,7 @@ def weigh(
         tl.store(class_log + node, top, mask=inside)
         tl.store(weight + node, total, mask=inside)
     tl.debug_barrier()
-    for level in range(1, tl.load(tree)):
+    for level in range(1, levels):
         first, end = level_of(tree, level)
         for start in range(first, end, PIECES):
             piece = start + tl.arange(0, PIECES)
@@ -187,8 +193,6 @@ def weigh(
             tl.store(weight + node, total, mask=inside)
         tl.debug_barrier()
 
-    n = tl.load(arena + N_CLASSES)
-    useful = field(arena, USEFUL)
     best = tl.full((PIECES,), -INFINITY, tl.float64)
     best_useful = tl.full((PIECES,), -INFINITY, tl.float64)
     least_useful = tl.full((PIECES,), INFINITY, tl.float64)
@@ -206,8 +210,12 @@ def weigh(
     most = tl.where(most > -INFINITY, most, 0.0)
     scale = tl.where(scale > -INFINITY, scale, most)
     # Where classes differ by more than float64 can show below 1, the largest weights go far above it instead.
-    excess = scale - tl.min(least_useful, axis=0) - NATS_BELOW_ONE
-    scale -= tl.minimum(tl.maximum(excess, 0.0), NATS_ABOVE_ONE)
+    least = tl.minimum(tl.min(least_useful, axis=0), scale)
+    excess = scale - least - NATS_BELOW_ONE
+    above = tl.minimum(tl.maximum(excess, 0.0), NATS_ABOVE_ONE)
+    scale -= above
+    nats = tl.maximum(above + tl.log(n.to(tl.float64)), tl.minimum(scale - least, MOST_NATS))
+    tl.store(drift + row, (nats * BITS_OF_A_NAT).to(tl.int32) + 1)
     tl.debug_barrier()  # the loop below may be laid out otherwise over the threads
     all_of_it = tl.zeros((PIECES,), tl.float64)
     for start in range(0, n, PIECES):
@@ -222,14 +230,14 @@ def weigh(
     tl.store(log_norm + row, norm)
     tl.store(log_scale + row, scale - norm)
     tl.debug_barrier()
-    add_up_array(arena, field(arena, GROUP_TREE), weight, grouped, PIECES)
+    add_up_array(arena, group_tree, weight, grouped, PIECES)
     if LOG_GROUPS:
-        n_groups = tl.load(arena + N_GROUPS)
         for start in range(0, n_groups, PIECES):
             g = start + tl.arange(0, PIECES)
             total = tl.load(grouped + g, mask=g < n_groups, other=0.0)
             logarithm = tl.where(total > 0, tl.log(tl.where(total > 0, total, 1.0)), -INFINITY)
             tl.store(grouped + g, logarithm, mask=g < n_groups)
+    tl.store(grouped + group_nodes - 1, -INFINITY if LOG_GROUPS else 0.0)
 
 
 @triton.jit
@@ -261,7 +269,7 @@ def best_in_groups(
     wanted,  # (B,): where it is not −inf nothing is done; only with PREDICATE
     class_value,  # (B, L, class nodes), scratch
     class_token,  # (B, L, class nodes), int32, scratch
-    group_value,  # (B, L, group nodes), out: log p of the most probable token, `floor` at least
+    group_value,  # (B, L, group nodes), out: log p of the most probable token, `floor` at least; the last −inf
     group_token,  # (B, L, group nodes), int32, out
     length,
     n_segments,
@@ -298,3 +306,4 @@ def best_in_groups(
             g = start + tl.arange(0, PIECES)
             value = tl.load(group_value + g, mask=g < n_groups, other=0.0)
             tl.store(group_value + g, tl.maximum(value - norm, floor), mask=g < n_groups)
+        tl.store(group_value + group_nodes - 1, -INFINITY)

@@ -27,17 +27,20 @@ class Tier:
     """How a launch of the recursions treats its samples."""
 
     name: str
-    size: int  # states of a matrix in registers, or pieces that threads add up at a time
+    size: int  # rows of arrows in registers a direction, or pieces that threads add up at a time
     num_warps: int
-    limit: int  # states that a text can meet, at most
     shared_bytes: int  # of shared memory, at most
+    second: int = 1  # pieces of a state, at most; of rows in registers only
+    limit: int = 0  # states that a text can meet, at most; of trees only
 
 
-DENSE_16 = Tier("dense", 16, 1, 16, 512)
-DENSE_32 = Tier("dense", 32, 4, 32, 2048)
-TREE_128 = Tier("tree", 128, 4, 2048, 2048)
-TREE_512 = Tier("tree", 512, 16, layout.TREE_LIMIT, 8192)
-TIERS = (DENSE_16, DENSE_32, TREE_128, TREE_512)
+GATHERED = tuple(
+    Tier("gathered", rows, max(1, min(16, rows // 16)), 64 * rows, second)
+    for rows, second in layout.GATHERED_SHAPES
+)
+TREE_128 = Tier("tree", 128, 4, 2048, limit=2048)
+TREE_512 = Tier("tree", 512, 16, 8192, limit=layout.TREE_LIMIT)
+TIERS = (*GATHERED, TREE_128, TREE_512)
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,24 @@ class Batch:
     pair_nodes: int
     all_alpha_nodes: int  # with those of samples whose masses are not kept
     all_beta_nodes: int
+    outside: Outside | None  # where all samples have one and the same
+
+
+@dataclass(frozen=True)
+class Outside:
+    """The tokens outside an automaton's largest class."""
+
+    owner: Any  # whose classes they are
+    tokens: Tensor  # (R,), int32
+
+    def embeddings(self, embedding: Tensor) -> Tensor:
+        """Their rows (R, d) of an embedding (V, d), kept until either goes or the embedding changes."""
+        version = 0 if embedding.is_inference() else embedding._version
+        key = ("outside", version, str(embedding.device))
+        rows: Tensor = cache.get(
+            [self.owner, embedding], key, lambda: embedding.detach().index_select(0, self.tokens)
+        )
+        return rows
 
 
 class DeviceCache:
@@ -173,14 +194,24 @@ def _combined(automata: Sequence[TokenAutomaton], length: int, device: torch.dev
         n_groups=max(1, *(one.n_groups for one in c)),
         n_states=max(1, *(one.n_states for one in p)),
         class_nodes=max(one.class_nodes for one in c),
-        group_nodes=max(one.group_nodes for one in c),
+        group_nodes=max(one.group_nodes for one in c) + 1,  # the last is none
         spread_nodes=max(one.spread_nodes for one in c),
         alpha_nodes=max((one.alpha_nodes for one in kept), default=1),
         beta_nodes=max((one.beta_nodes for one in kept), default=1),
         pair_nodes=max(one.pair_nodes for one in p),
         all_alpha_nodes=max(one.alpha_nodes for one in p),
         all_beta_nodes=max(one.beta_nodes for one in p),
+        outside=_outside(distinct, classes),
     )
+
+
+def _outside(automata: Sequence[TokenAutomaton], classes: Sequence[Uploaded]) -> Outside | None:
+    made: ClassLayout = classes[0].layout
+    if made.n_outside == 0 or any(one is not classes[0] for one in classes):
+        return None
+    begin = int(made.arena[layout.OUTSIDE])
+    tokens = torch.from_numpy(made.arena[begin : begin + made.n_outside])
+    return Outside(automata[0].edges, tokens.to(classes[0].arena.device))
 
 
 def _classes(automaton: TokenAutomaton, device: torch.device) -> Uploaded:
@@ -213,7 +244,9 @@ def _joined(parts: Sequence[Uploaded], of_sample: Any, device: torch.device) -> 
 
 def tier_of(programme: ProgrammeLayout) -> Tier:
     """The tier of an automaton; it depends on nothing else, so that a sample is the same in every batch."""
-    for tier in TIERS:
+    if programme.gathered is not None:
+        return GATHERED[layout.GATHERED_SHAPES.index(programme.gathered)]
+    for tier in (TREE_128, TREE_512):
         if programme.n_states <= tier.limit:
             return tier
     raise InvalidArgument(

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 import triton
 
-ROWS = 8  # positions for which a program of a pass over the scores reads its token ids once
+ROWS = 8  # positions for which a program of a pass over the scores reads its token ids once, at most
+PROGRAMS = 1024  # of a pass over the scores: fewer leave a GPU without work
 PIECES = 128  # pieces of a tree that a program adds up at a time, one a thread
 BLOCK = 256
 WARP_BLOCK = 64  # of a program of one warp, whose steps depend on each other
@@ -22,6 +23,17 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, num_warps: int =
         return
     with torch.cuda.device(arguments[0].device):
         kernel[grid](*arguments, num_warps=num_warps, **constants)
+
+
+def rows_of(programs: int, length: int) -> int:
+    """Positions a program of a pass over the scores takes, given how many programs there are for a position.
+
+    It decides who computes what, not what is computed.
+
+    >>> rows_of(16, 1024), rows_of(16, 64)
+    (8, 2)
+    """
+    return ROWS if programs * length >= ROWS * PROGRAMS else 2
 
 
 def interpreted() -> bool:

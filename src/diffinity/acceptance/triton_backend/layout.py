@@ -7,6 +7,7 @@ registers, no order depends on how many threads there are, and no atomic operati
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +22,11 @@ I64 = NDArray[np.int64]
 FAN_IN = 8  # entries of a piece
 TILE = 1024  # tokens that a program of the first pass reads at a time, and the largest segment of a class
 CHUNK = 8192  # neighbouring tokens that may share a segment: their logits fit into the first-level cache
-DENSE_LIMITS = (16, 32)  # states up to which transitions are a matrix in registers
+# Pieces of arrows a direction that a program keeps in registers, and pieces of one state, at most.
+GATHERED_SHAPES = ((16, 1), (32, 4), (128, 4), (256, 8))
 TREE_LIMIT = 1 << 17  # states of the largest tier
-HEADER = 16
+HEADER = 24
+MOST_OUTSIDE = 0.75  # of the vocabulary, up to which the tokens outside the largest class are listed
 FOUR = 4  # segment widths are powers of four
 
 
@@ -126,11 +129,13 @@ class ClassLayout:
     n_groups: int
     n_classes: int
     vocab: int
+    n_outside: int  # tokens outside the largest class, 0 if they are too many to be listed
 
 
 # Fields of the header of a ClassLayout; `trees.py` has the same numbers.
 N_CLASSES, N_GROUPS, N_TILES, TILE_WIDTH, TILE_ROWS, ROW_SEGMENT, SEGMENT_FIRST = 0, 1, 2, 3, 4, 5, 6
 ORDER, CLASS_OF, CLASS_SEGMENTS, USEFUL, CLASS_TREE, GROUP_TREE, SPREAD_TREE, MEMBERS_FIRST, MEMBERS = range(7, 16)
+LARGEST, OUTSIDE = 16, 17
 
 
 def class_layout(automaton: TokenAutomaton) -> ClassLayout:
@@ -178,6 +183,11 @@ def class_layout(automaton: TokenAutomaton) -> ClassLayout:
     arena.put_tree(SPREAD_TREE, spread)
     arena.put(MEMBERS_FIRST, edges.members_first)
     arena.put(MEMBERS, edges.members)
+    largest = int(np.diff(first).argmax())
+    outside = np.flatnonzero(automaton.class_of != largest)
+    outside = outside[: len(outside) if len(outside) <= MOST_OUTSIDE * automaton.vocab_size else 0]
+    arena.set(LARGEST, largest)
+    arena.put(OUTSIDE, outside)
     return ClassLayout(
         arena.array(),
         len(tile_width),
@@ -188,6 +198,7 @@ def class_layout(automaton: TokenAutomaton) -> ClassLayout:
         n_groups,
         n_classes,
         automaton.vocab_size,
+        len(outside),
     )
 
 
@@ -216,15 +227,11 @@ class ProgrammeLayout:
     pair_nodes: int
     in_pieces: int
     levels: int  # of the deeper of the trees that the recursions add up
-
-    @property
-    def dense(self) -> int:
-        """The states of the matrix in registers; 0 if there are too many for one."""
-        return next((limit for limit in DENSE_LIMITS if self.n_states <= limit), 0)
+    gathered: tuple[int, int] | None  # of `GATHERED_SHAPES` the first that its arrows fit into
 
 
 # Fields of the header of a ProgrammeLayout; `trees.py` has the same numbers.
-N_STATES, LIVE, DENSE, IN_TREE, OUT_TREE, PAIR_TREE, IN_FIRST, IN_TAIL, IN_GROUP = range(9)
+N_STATES, LIVE, GATHERED, IN_TREE, OUT_TREE, PAIR_TREE, IN_FIRST, IN_TAIL, IN_GROUP = range(9)
 
 
 def programme_layout(automaton: TokenAutomaton, length: int) -> ProgrammeLayout:
@@ -243,17 +250,16 @@ def programme_layout(automaton: TokenAutomaton, length: int) -> ProgrammeLayout:
     by_group = np.lexsort((head, tail, group))
     in_first = np.searchsorted(head[by_head], states)
     into = tree_of(in_first, tail[by_head], group[by_head])
-    out = tree_of(np.searchsorted(tail[by_tail], states), head[by_tail], group[by_tail])
+    out_first = np.searchsorted(tail[by_tail], states)
+    out = tree_of(out_first, head[by_tail], group[by_tail])
     group_first = np.searchsorted(group[by_group], np.arange(edges.n_groups + 1))
     pairs = tree_of(group_first, tail[by_group], head[by_group])
     arena = Arena()
     arena.set(N_STATES, n)
     arena.put(LIVE, _bits(live[:, met]))
-    if n <= max(DENSE_LIMITS):
-        size = next(limit for limit in DENSE_LIMITS if n <= limit)
-        dense = np.full((size, size), -1, np.int32)
-        dense[tail, head] = group
-        arena.put(DENSE, dense)
+    gathered = _gathered_shape(in_first, out_first)
+    if gathered is not None:
+        arena.put(GATHERED, _gathered_table([(in_first, into), (out_first, out)], *gathered))
     arena.put_tree(IN_TREE, into)
     arena.put_tree(OUT_TREE, out)
     arena.put_tree(PAIR_TREE, pairs)
@@ -269,7 +275,42 @@ def programme_layout(automaton: TokenAutomaton, length: int) -> ProgrammeLayout:
         max(1, pairs.n_nodes),
         into.levels[1],
         max(len(into.levels), len(out.levels)) - 1,
+        gathered,
     )
+
+
+def _pieces(first: NDArray[np.integer]) -> I64:
+    """How many pieces the entries first[r]:first[r+1] of each row are."""
+    return np.maximum(1, -(-np.diff(first) // FAN_IN))
+
+
+def _gathered_shape(*firsts: NDArray[np.integer]) -> tuple[int, int] | None:
+    """The first of `GATHERED_SHAPES` that the pieces of both directions fit into."""
+    pieces = [_pieces(first) for first in firsts]
+    total, most = (
+        max(int(value) for value in values)
+        for values in zip(*((p.sum(), p.max(initial=1)) for p in pieces), strict=True)
+    )
+    return next((shape for shape in GATHERED_SHAPES if total < shape[0] and most <= shape[1]), None)
+
+
+def _gathered_table(directions: Sequence[tuple[NDArray[np.integer], Tree]], rows: int, second: int) -> I32:
+    """Indices (FAN_IN, 2, rows) of masses, groups alike (−1 for none), pieces (second, 2, rows) of states.
+
+    The last row is empty: it stands for the pieces that a state does not have.
+    """
+    index = np.zeros((FAN_IN, 2, rows), np.int32)
+    group = np.full((FAN_IN, 2, rows), -1, np.int32)
+    merge = np.full((second, 2, rows), rows - 1, np.int32)
+    for d, (first, tree) in enumerate(directions):
+        pieces, n = _pieces(first), tree.levels[1]
+        entries = tree.index[: n * FAN_IN].reshape(n, FAN_IN)
+        index[:, d, :n] = np.maximum(entries, 0).T + d * rows
+        group[:, d, :n] = np.where(entries >= 0, tree.second.reshape(n, FAN_IN), -1).T
+        row = np.repeat(np.arange(len(pieces)), pieces)
+        within = np.arange(n) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        merge[within, d, row] = np.arange(n) + d * rows
+    return np.concatenate([index.ravel(), group.ravel(), merge.ravel()])
 
 
 def _bits(live: NDArray[np.bool_]) -> I32:

@@ -14,14 +14,19 @@ from diffinity.acceptance.triton_backend.recursion_kernels import add_up_pairs
 from diffinity.acceptance.triton_backend.trees import (
     CLASS_OF,
     INFINITY,
+    LARGEST,
     MEMBERS,
     MEMBERS_FIRST,
     N_CLASSES,
     N_GROUPS,
+    N_STATES,
+    OUTSIDE,
     SIZES,
     SPREAD_TREE,
     add_up_array,
+    exponent_of,
     field,
+    power_of_two,
 )
 
 
@@ -32,6 +37,19 @@ def _store_bias(bias, rest, at, value, mask):
     left = tl.where(large == -INFINITY, 0.0, value - large.to(tl.float64))
     tl.store(bias + at, large.to(bias.dtype.element_ty), mask=mask)
     tl.store(rest + at, left.to(rest.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _factor(alpha, reached, beta, n, PIECES: tl.constexpr):
+    """The power of two that brings products of masses near 1: they may have drifted, and must not underflow."""
+    largest, after = tl.zeros((PIECES,), tl.float64), tl.zeros((PIECES,), tl.float64)
+    for start in range(0, n, PIECES):
+        s = start + tl.arange(0, PIECES)
+        largest = tl.maximum(largest, tl.load(alpha + s, mask=s < n, other=0.0))
+        some = tl.load(reached + s, mask=s < n, other=0.0) != 0.0
+        after = tl.maximum(after, tl.load(beta + s, mask=some, other=0.0))
+    exponent = exponent_of(tl.max(largest, axis=0)) + exponent_of(tl.max(after, axis=0))
+    return power_of_two(-tl.minimum(tl.maximum(exponent, -1000), 1000))
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -68,24 +86,28 @@ def posterior(
     row = sample * length + k
     arena = classes + tl.load(class_base + sample)
     programme = programmes + tl.load(programme_base + sample)
+    # All that is read of the headers is read at once, as far as it is known by then.
+    n, n_groups, n_states = tl.load(arena + N_CLASSES), tl.load(arena + N_GROUPS), tl.load(programme + N_STATES)
+    spread_tree = field(arena, SPREAD_TREE)
+    value_of_all, unchanged = tl.load(log_prob + sample), -tl.load(log_norm + row)
     grouped += row * group_nodes
     share += row * pair_nodes
     spread += row * spread_nodes
     if not SHARED:
         at = sample * (length + 1) + k
-        add_up_pairs(programme, alpha + at * alpha_nodes, beta + (at + 1) * beta_nodes, share, PIECES)
-    n_groups = tl.load(arena + N_GROUPS)
+        alpha += at * alpha_nodes
+        beta += (at + 1) * beta_nodes
+        factor = _factor(alpha, alpha + alpha_nodes, beta, n_states, PIECES)
+        add_up_pairs(programme, alpha, beta, alpha + alpha_nodes, share, factor, False, PIECES)
     total = tl.zeros((PIECES,), tl.float64)
     for start in range(0, n_groups, PIECES):
         g = start + tl.arange(0, PIECES)
         part = tl.load(share + g, mask=g < n_groups, other=0.0)
         total += part * tl.load(grouped + g, mask=g < n_groups, other=0.0)
     norm = tl.sum(total, axis=0)
-    add_up_array(arena, field(arena, SPREAD_TREE), share, spread, PIECES)
-    possible = (tl.load(log_prob + sample) > -INFINITY) & (norm > 0)
+    add_up_array(arena, spread_tree, share, spread, PIECES)
+    possible = (value_of_all > -INFINITY) & (norm > 0)
     log_total = tl.log(tl.where(norm > 0, norm, 1.0))
-    unchanged = -tl.load(log_norm + row)
-    n = tl.load(arena + N_CLASSES)
     for start in range(0, n, PIECES):
         c = start + tl.arange(0, PIECES)
         w = tl.load(weight + row * class_nodes + c, mask=c < n, other=0.0)
@@ -254,14 +276,120 @@ def add_parts(
     n,
     splits,
     certain,
+    SPLITS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The sum over the shares of the vocabulary, in order. Grid (n / BLOCK, B)."""
+    """The sum over the shares of the vocabulary, always in the same order. Grid (n / BLOCK, B)."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     sample = tl.program_id(1).to(tl.int64)
-    total = tl.zeros((BLOCK,), parts.dtype.element_ty)
-    for split in range(splits):
-        total += tl.load(parts + (sample * splits + split) * n + i, mask=i < n, other=0.0)
+    split = tl.arange(0, SPLITS)
+    at = (sample * splits + split[:, None]) * n + i[None, :]
+    total = tl.sum(tl.load(parts + at, mask=(split < splits)[:, None] & (i < n)[None, :], other=0.0), axis=0)
     plain = tl.load(x + sample * n + i, mask=i < n, other=0.0).to(total.dtype)
     total = tl.where(tl.load(log_prob + sample) > certain, plain, total)
     tl.store(out + sample * n + i, total.to(out.dtype.element_ty), mask=i < n)
+
+
+@triton.jit
+def _ratio(arena, bias, rest, log_norm, row, mask, n_classes):
+    """q over p of the tokens of the largest class, at some positions."""
+    at = row * n_classes + tl.load(arena + LARGEST)
+    log_q = tl.load(bias + at, mask=mask, other=-INFINITY).to(tl.float64)
+    log_q += tl.load(rest + at, mask=mask, other=0.0).to(tl.float64)
+    return tl.exp(log_q + tl.load(log_norm + row, mask=mask, other=0.0))
+
+
+@triton.jit(do_not_specialize=SIZES)
+def differences(
+    logits,  # (B, L, V)
+    classes,
+    class_base,  # (B,)
+    bias,  # (B, L, C)
+    rest,  # (B, L, C)
+    log_norm,  # (B, L)
+    out,  # (B, L, R), out: q − r·p of the tokens outside the largest class, whose ratio q/p is r
+    length,
+    vocab,
+    n_classes,
+    n_outside,
+    ACC: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Grid (R / BLOCK, L / ROWS, B)."""
+    sample = tl.program_id(2)
+    arena = classes + tl.load(class_base + sample)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < n_outside
+    v = tl.load(field(arena, OUTSIDE) + i, mask=inside, other=0)
+    c = tl.load(field(arena, CLASS_OF) + v, mask=inside, other=0)
+    begin = tl.program_id(1) * ROWS
+    first = sample.to(tl.int64) * length + begin
+    for k in range(tl.minimum(length - begin, ROWS)):
+        row = first + k
+        x = _scores(logits, row * vocab + v, inside, False, ACC)
+        large = tl.load(bias + row * n_classes + c, mask=inside, other=0.0)
+        q = tl.exp((x + large) + tl.load(rest + row * n_classes + c, mask=inside, other=0.0))
+        norm = tl.load(log_norm + row)
+        large_norm = norm.to(ACC)
+        p = tl.exp((x - large_norm) - (norm - large_norm.to(tl.float64)).to(ACC))
+        ratio = _ratio(arena, bias, rest, log_norm, row, row >= 0, n_classes).to(ACC)
+        tl.store(out + row * n_outside + i, (q - ratio * p).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def mean_from_differences(
+    logits,  # (B, L, V)
+    classes,
+    class_base,  # (B,)
+    bias,  # (B, L, C)
+    rest,  # (B, L, C)
+    log_norm,  # (B, L)
+    embedding,  # (V, d)
+    log_prob,  # (B,): a sample above `certain` has x
+    x,  # (B, L, d): p·E
+    out,  # (B, L, d): in the product of the differences with their embeddings, out q·E
+    length,
+    vocab,
+    n_classes,
+    width,
+    certain,
+    limit,
+    PRECISION: tl.constexpr,
+    ACC: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """r·p·E and the differences; q·E over all tokens where r > `limit`. Grid (d / COLUMNS, L / ROWS, B)."""
+    sample = tl.program_id(2).to(tl.int64)
+    arena = classes + tl.load(class_base + sample)
+    class_of = field(arena, CLASS_OF)
+    k = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    row = sample * length + k
+    ratio = _ratio(arena, bias, rest, log_norm, row, k < length, n_classes)
+    sure = tl.load(log_prob + sample) > certain
+    whole = ratio > limit  # the difference of two large numbers would lose digits
+    end = tl.where(sure | (tl.max(whole.to(tl.int32), axis=0) == 0), 0, vocab)
+    total = tl.zeros((ROWS, COLUMNS), ACC)
+    for start in range(0, end, BLOCK):
+        v = start + tl.arange(0, BLOCK)
+        inside = (k < length)[:, None] & (v < vocab)[None, :]
+        c = tl.load(class_of + v, mask=v < vocab, other=0)
+        score = _scores(logits, row[:, None] * vocab + v[None, :], inside, False, ACC)
+        at = row[:, None] * n_classes + c[None, :]
+        large = tl.load(bias + at, mask=inside, other=0.0)
+        q = tl.exp((score + large) + tl.load(rest + at, mask=inside, other=0.0))
+        e = tl.load(
+            embedding + v[:, None] * width + column[None, :],
+            mask=(v < vocab)[:, None] & (column < width)[None, :],
+            other=0.0,
+        )
+        total = tl.dot(q.to(e.dtype), e, total, input_precision=PRECISION, out_dtype=ACC)
+    at = row[:, None] * width + column[None, :]
+    mask = (k < length)[:, None] & (column < width)[None, :]
+    plain = tl.load(x + at, mask=mask, other=0.0).to(ACC)
+    value = ratio.to(ACC)[:, None] * plain + tl.load(out + at, mask=mask, other=0.0).to(ACC)
+    value = tl.where(whole[:, None], total, value)
+    tl.store(out + at, tl.where(sure, plain, value).to(out.dtype.element_ty), mask=mask)

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 
 from diffinity.acceptance.triton_backend import output_kernels
-from diffinity.acceptance.triton_backend.launching import BLOCK, ROWS, launch
+from diffinity.acceptance.triton_backend.device import Outside
+from diffinity.acceptance.triton_backend.launching import launch, rows_of
 from diffinity.acceptance.triton_backend.tilts import Tilt
 from diffinity.acceptance.triton_backend.weights import Weights
 
 WIDEST = 64  # columns of an embedding up to which q need not be written
 NEVER = 1.0  # a log probability that none exceeds
+# q/p of the largest class up to which q·E is a difference: r·p·E loses log2(r) of the digits that p·E has.
+LARGEST_RATIO = {torch.bfloat16: 4.0, torch.float16: 16.0, torch.float32: 64.0, torch.float64: 64.0}
 
 
 def marginals(w: Weights, tilt: Tilt, dtype: torch.dtype, less_p: bool = False) -> Tensor:
     """q (B, L, V), or q − p, from one more pass over the scores."""
     batch = w.batch
     out = torch.empty(w.scores.shape, dtype=dtype, device=w.scores.device)
+    blocks = triton.cdiv(batch.vocab, 1024)
+    rows = rows_of(blocks * batch.size, batch.length)
     launch(
         output_kernels.marginals,
-        (triton.cdiv(batch.vocab, 1024), triton.cdiv(batch.length, ROWS), batch.size),
+        (blocks, triton.cdiv(batch.length, rows), batch.size),
         w.scores,
         batch.classes,
         batch.class_base,
@@ -36,7 +42,7 @@ def marginals(w: Weights, tilt: Tilt, dtype: torch.dtype, less_p: bool = False) 
         LESS=less_p,
         ACC=w.accumulator,
         BLOCK=1024,
-        ROWS=ROWS,
+        ROWS=rows,
     )
     return out
 
@@ -45,19 +51,22 @@ def mean(w: Weights, tilt: Tilt, embedding: Tensor, x: Tensor, certain: float | 
     """q·E (B, L, d) for embedding E (V, d), from one more pass over the scores, without writing q.
 
     x (B, L, d) is p·E, which samples keep whose log P(L) is above −`certain`. For wide embeddings the product is
-    most of the work, and q is written for the library's.
+    most of the work: only tokens outside the automaton's largest class are multiplied, by the library. Samples of
+    different automata, or without a large class, take all tokens.
     """
     batch, width = w.batch, embedding.shape[1]
+    above = NEVER if certain is None else -certain
+    if width > WIDEST and batch.outside is not None and x.dtype == embedding.dtype:
+        return _mean_outside(w, tilt, batch.outside, embedding, x, above)
     if width > WIDEST:
         q = marginals(w, tilt, embedding.dtype)
         product = torch.bmm(q, embedding.detach().expand(batch.size, -1, -1))  # one product a sample
         return product if certain is None else torch.where((tilt.log_prob > -certain).view(-1, 1, 1), x, product)
     embedding, x = embedding.detach().contiguous(), x.detach().contiguous()
     columns = max(16, triton.next_power_of_2(width))
-    splits = shares_of_vocabulary(batch.vocab)
+    splits = shares_of_vocabulary(batch.vocab, batch.length)
     double = w.scores.dtype == torch.float64
     parts = w.empty(batch.size, splits, batch.length, width, dtype=torch.float64 if double else torch.float32)
-    above = NEVER if certain is None else -certain
     launch(
         output_kernels.mean_parts,
         (splits, triton.cdiv(batch.length, 16), batch.size),
@@ -85,7 +94,7 @@ def mean(w: Weights, tilt: Tilt, embedding: Tensor, x: Tensor, certain: float | 
     out = torch.empty(batch.size, batch.length, width, dtype=embedding.dtype, device=embedding.device)
     launch(
         output_kernels.add_parts,
-        (triton.cdiv(batch.length * width, BLOCK), batch.size),
+        (triton.cdiv(batch.length * width, 16), batch.size),
         parts,
         x,
         tilt.log_prob,
@@ -93,11 +102,65 @@ def mean(w: Weights, tilt: Tilt, embedding: Tensor, x: Tensor, certain: float | 
         batch.length * width,
         splits,
         above,
-        BLOCK=BLOCK,
+        SPLITS=triton.next_power_of_2(splits),
+        BLOCK=16,
     )
     return out
 
 
-def shares_of_vocabulary(vocab: int) -> int:
-    """Into how many parts the vocabulary is cut for q·E: enough to fill a GPU, whatever the batch."""
-    return max(1, min(64, vocab // 1024))
+def _mean_outside(w: Weights, tilt: Tilt, outside: Outside, embedding: Tensor, x: Tensor, above: float) -> Tensor:
+    """q·E from p·E and the tokens outside the largest class: r·p·E + Σ (q − r·p)·E over them."""
+    batch, width, n = w.batch, embedding.shape[1], len(outside.tokens)
+    rows = outside.embeddings(embedding)
+    embedding, x = embedding.detach().contiguous(), x.detach().contiguous()
+    kept = torch.empty(batch.size, batch.length, n, dtype=embedding.dtype, device=x.device)
+    shared = (w.scores, batch.classes, batch.class_base, tilt.bias, tilt.rest, w.log_norm)
+    blocks = triton.cdiv(n, 1024)
+    positions = rows_of(blocks * batch.size, batch.length)
+    launch(
+        output_kernels.differences,
+        (blocks, triton.cdiv(batch.length, positions), batch.size),
+        *shared,
+        kept,
+        batch.length,
+        batch.vocab,
+        batch.n_classes,
+        n,
+        ACC=w.accumulator,
+        BLOCK=1024,
+        ROWS=positions,
+    )
+    out = torch.bmm(
+        kept, rows.expand(batch.size, -1, -1)
+    )  # one product a sample, which rounds the same in every batch
+    double = embedding.dtype == torch.float64
+    launch(
+        output_kernels.mean_from_differences,
+        (triton.cdiv(width, 64), triton.cdiv(batch.length, 16), batch.size),
+        *shared,
+        embedding,
+        tilt.log_prob,
+        x,
+        out,
+        batch.length,
+        batch.vocab,
+        batch.n_classes,
+        width,
+        above,
+        LARGEST_RATIO[embedding.dtype],
+        PRECISION="ieee" if double else "tf32x3",
+        ACC=tl.float64 if double else tl.float32,
+        ROWS=16,
+        BLOCK=64,
+        COLUMNS=64,
+    )
+    return out
+
+
+def shares_of_vocabulary(vocab: int, length: int) -> int:
+    """Into how many parts the vocabulary is cut for q·E: enough to fill a GPU with one sample, whatever the batch.
+
+    >>> shares_of_vocabulary(32768, 64), shares_of_vocabulary(32768, 1024)
+    (256, 32)
+    """
+    return max(1, min(256, vocab // 128, max(vocab // 1024, 16384 // length)))

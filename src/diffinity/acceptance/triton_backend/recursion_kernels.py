@@ -1,8 +1,8 @@
-"""The forward and backward recursions, one program a sample, with the loop over positions inside the kernel.
+"""The forward and backward recursions of many states, with the loop over positions inside the kernel.
 
-Three tiers: up to 32 states transitions are a matrix in registers; above, masses are in memory, which the
-first-level cache holds, and states add up their arrows by trees; where even the masses of all positions are too
-much, only those of every √L-th are kept, and the stretches between are computed again on the way back.
+Masses are in memory, and states add up their arrows by trees (`gathered_kernels.py` keeps fewer in registers).
+Where the masses of all positions are too much, only those of every √L-th are kept, and the stretches between are
+computed again on the way back.
 
 Masses are float64. They are rescaled by powers of two, which costs no digit, and only when they leave the range in
 which a product with a weight is safe.
@@ -14,7 +14,6 @@ import triton
 import triton.language as tl
 
 from diffinity.acceptance.triton_backend.trees import (
-    DENSE,
     IN_TREE,
     INFINITY,
     LIVE,
@@ -52,7 +51,7 @@ def _over_entries(x, MAX: tl.constexpr):
 
 
 @triton.jit
-def _shift_for(top):
+def shift_for(top):
     """The whole exponent by which masses whose largest is `top` should be divided; 0 where there is no need."""
     exponent = exponent_of(top)
     needed = (top > 0) & ((exponent < -SAFE) | (exponent > SAFE))
@@ -139,7 +138,7 @@ def _back(arena, alpha, beta, before, weight, n, PIECES: tl.constexpr):
             tl.store(before + node, total, mask=inside)
             top = tl.maximum(top, tl.where(is_state, total, 0.0))
         tl.debug_barrier()
-    shift = _shift_for(tl.max(top, axis=0))
+    shift = shift_for(tl.max(top, axis=0))
     if shift != 0:
         _rescale(before, n, shift, PIECES)
 
@@ -183,7 +182,7 @@ def _total(row, n, MAX: tl.constexpr, PIECES: tl.constexpr):
 
 
 @triton.jit
-def _log_scales(log_scale, length):
+def log_scales(log_scale, length):
     """The sum over positions of the logarithms of their scales."""
     total = tl.zeros((128,), tl.float64)
     for start in range(0, length, 128):
@@ -193,86 +192,10 @@ def _log_scales(log_scale, length):
 
 
 @triton.jit
-def _log_of(total, shifted, scales, MAX: tl.constexpr):
+def log_of(total, shifted, scales):
     """log P(L) from the last masses, the exponent taken out of them, and the scales of the weights."""
-    if MAX:
-        return total + scales
     safe = tl.where(total > 0, total, 1.0)
     return tl.where(total > 0, tl.log(safe) + shifted.to(tl.float64) * LN2 + scales, -INFINITY)
-
-
-@triton.jit(do_not_specialize=SIZES)
-def recursions_dense(
-    which,  # the samples of this launch
-    programmes,
-    programme_base,  # (B,)
-    grouped,  # (B, L, group nodes)
-    log_scale,  # (B, L)
-    wanted,  # (B,): where it is not −inf nothing is done; only with PREDICATE
-    alpha,  # (B, L+1, alpha nodes), out
-    beta,  # (B, L+1, beta nodes), out
-    log_prob,  # (B,), out
-    length,
-    group_nodes,
-    alpha_nodes,
-    beta_nodes,
-    BACKWARD: tl.constexpr,
-    MAX: tl.constexpr,
-    PREDICATE: tl.constexpr,
-    STATES: tl.constexpr,
-):
-    """The tier of few states: masses and transitions stay in registers. Grid (samples,)."""
-    none: tl.constexpr = -INFINITY if MAX else 0.0
-    sample = tl.load(which + tl.program_id(0)).to(tl.int64)
-    steps = length
-    if PREDICATE:
-        steps = tl.where(tl.load(wanted + sample) > -INFINITY, 0, length)
-    arena = programmes + tl.load(programme_base + sample)
-    n = tl.load(arena + N_STATES)
-    live = field(arena, LIVE)
-    s = tl.arange(0, STATES)
-    index = tl.load(field(arena, DENSE) + s[:, None] * STATES + s[None, :])
-    has = index >= 0
-    weights = grouped + sample * length * group_nodes
-    alpha += sample * (length + 1) * alpha_nodes
-    mass = tl.where(is_live(live, n, 0, s, s < n), 0.0 if MAX else 1.0, none).to(tl.float64)
-    tl.store(alpha + s, mass, mask=s < n)
-    shifted = n * 0
-    following = tl.load(weights + index, mask=has, other=none)
-    for k in range(steps):
-        matrix = following  # that of the next position is under way while this one is used
-        following = tl.load(weights + tl.minimum(k + 1, length - 1) * group_nodes + index, mask=has, other=none)
-        if MAX:
-            mass = tl.max(mass[:, None] + matrix, axis=0)
-        else:
-            mass = tl.sum(mass[:, None] * matrix, axis=0)
-        mass = tl.where(is_live(live, n, k + 1, s, s < n), mass, none)
-        if not MAX:
-            shift = _shift_for(tl.max(mass, axis=0))
-            mass *= power_of_two(-shift)
-            shifted += shift
-        tl.store(alpha + (k + 1) * alpha_nodes + s, mass, mask=s < n)
-    if steps > 0:
-        scales = _log_scales(log_scale + sample * length, length)
-        if MAX:
-            tl.store(log_prob + sample, tl.max(mass, axis=0) + scales)
-        else:
-            tl.store(log_prob + sample, _log_of(tl.sum(mass, axis=0), shifted, scales, MAX))
-    if PREDICATE:
-        if steps == 0:
-            tl.store(log_prob + sample, -INFINITY)
-    if BACKWARD:
-        beta += sample * (length + 1) * beta_nodes
-        back = tl.where(mass != 0, 1.0, 0.0).to(tl.float64)
-        tl.store(beta + length * beta_nodes + s, back, mask=s < n)
-        tl.debug_barrier()
-        for i in range(length):
-            k = length - 1 - i
-            matrix = tl.load(grouped + (sample * length + k) * group_nodes + index, mask=has, other=0.0)
-            reached = tl.load(alpha + k * alpha_nodes + s, mask=s < n, other=0.0) != 0.0
-            back = tl.where(reached, tl.sum(matrix * back[None, :], axis=1), 0.0)
-            back *= power_of_two(-_shift_for(tl.max(back, axis=0)))
-            tl.store(beta + k * beta_nodes + s, back, mask=s < n)
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -310,14 +233,18 @@ def recursions(
         here = alpha + k * alpha_nodes
         top = _ahead(arena, here, here + alpha_nodes, weights + k * group_nodes, k, n, MAX, PIECES)
         if not MAX:
-            shift = _shift_for(top)
+            shift = shift_for(top)
             if shift != 0:
                 _rescale(here + alpha_nodes, n, shift, PIECES)
             shifted += shift
     last = alpha + length * alpha_nodes
     if steps > 0:
-        scales = _log_scales(log_scale + sample * length, length)
-        tl.store(log_prob + sample, _log_of(_total(last, n, MAX, PIECES), shifted, scales, MAX))
+        scales = log_scales(log_scale + sample * length, length)
+        total = _total(last, n, MAX, PIECES)
+        if MAX:
+            tl.store(log_prob + sample, total + scales)
+        else:
+            tl.store(log_prob + sample, log_of(total, shifted, scales))
     if PREDICATE:
         if steps == 0:
             tl.store(log_prob + sample, -INFINITY)
@@ -331,8 +258,11 @@ def recursions(
 
 
 @triton.jit
-def add_up_pairs(arena, alpha, beta, share, PIECES: tl.constexpr):
-    """share[g] = Σ over the arrows of group g of α[tail]·β[head]."""
+def add_up_pairs(arena, alpha, beta, reached, share, factor, NARROWED: tl.constexpr, PIECES: tl.constexpr):
+    """share[g] = Σ over the arrows of group g of α[tail]·β[head], times a factor.
+
+    Unless β is NARROWED already to states that have forward mass, `reached` says which they are.
+    """
     tree = field(arena, PAIR_TREE)
     first, end = level_of(tree, 0)
     for start in range(first, end, PIECES):
@@ -340,9 +270,11 @@ def add_up_pairs(arena, alpha, beta, share, PIECES: tl.constexpr):
         inside = piece < end
         tail = entries_of(arena, tree, 1, piece, inside)
         head = entries_of(arena, tree, 2, piece, inside)
-        mass = tl.load(alpha + tail, mask=tail >= 0, other=0.0)
-        total = tl.sum(mass * tl.load(beta + head, mask=tail >= 0, other=0.0), axis=1)
-        tl.store(share + destinations_of(arena, tree, piece, inside), total, mask=inside)
+        mass = factor * tl.load(alpha + tail, mask=tail >= 0, other=0.0)
+        after = tl.load(beta + head, mask=tail >= 0, other=0.0)
+        if not NARROWED:
+            after = tl.where(tl.load(reached + head, mask=tail >= 0, other=0.0) != 0.0, after, 0.0)
+        tl.store(share + destinations_of(arena, tree, piece, inside), tl.sum(mass * after, axis=1), mask=inside)
     add_up(arena, tree, share, PIECES)
 
 
@@ -391,7 +323,7 @@ def recursions_checkpointed(
             here = stretch + i * alpha_nodes
             k = begin + i
             top = _ahead(arena, here, here + alpha_nodes, weights + k * group_nodes, k, n, False, PIECES)
-            shift = _shift_for(top)
+            shift = shift_for(top)
             if shift != 0:
                 _rescale(here + alpha_nodes, n, shift, PIECES)
             shifted += tl.where(ahead, shift, 0)
@@ -406,11 +338,11 @@ def recursions_checkpointed(
                 k = begin + at
                 here = stretch + at * alpha_nodes
                 after, before = behind + ((k + 1) % 2) * beta_nodes, behind + (k % 2) * beta_nodes
-                add_up_pairs(arena, here, after, share + k * pair_nodes, PIECES)
+                add_up_pairs(arena, here, after, here, share + k * pair_nodes, 1.0, True, PIECES)
                 _back(arena, here, after, before, weights + k * group_nodes, n, PIECES)
     final = checkpoints + n_stretches * alpha_nodes
-    scales = _log_scales(log_scale + sample * length, length)
-    tl.store(log_prob + sample, _log_of(_total(final, n, False, PIECES), shifted, scales, False))
+    scales = log_scales(log_scale + sample * length, length)
+    tl.store(log_prob + sample, log_of(_total(final, n, False, PIECES), shifted, scales))
 
 
 @triton.jit

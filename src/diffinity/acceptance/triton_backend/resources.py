@@ -25,13 +25,14 @@ from triton.compiler import ASTSource
 
 from diffinity.acceptance.triton_backend import (
     class_kernels,
+    gathered_kernels,
     launching,
     output_kernels,
     path_kernels,
     recursion_kernels,
     top_kernels,
 )
-from diffinity.acceptance.triton_backend.device import DENSE_16, DENSE_32, TREE_128, TREE_512, Tier
+from diffinity.acceptance.triton_backend.device import TIERS, TREE_512, Tier
 
 ARCHITECTURES = (80, 86, 90)
 
@@ -64,7 +65,14 @@ class Resources:
 DOUBLES = "grouped log_scale alpha beta log_prob wanted class_log weight log_norm share spread log_share"
 DOUBLE = dict.fromkeys([*DOUBLES.split(), "checkpoints", "stretch", "behind"], "*fp64")
 SCRATCH = dict.fromkeys(["class_value", "group_value", "value", "values"], "*fp64")
-OTHERS = {"class_base": "*i64", "programme_base": "*i64", "keys": "*i64", "floor": "fp32", "certain": "fp32"}
+OTHERS = {
+    "class_base": "*i64",
+    "programme_base": "*i64",
+    "keys": "*i64",
+    "floor": "fp32",
+    "certain": "fp32",
+    "limit": "fp32",
+}
 SINGLE = dict.fromkeys(["peaks", "sums", "bias", "rest", "parts", "x"], "*fp32")
 
 
@@ -85,7 +93,7 @@ def variants(logits: str = "bf16") -> list[Variant]:
         ),
         Variant("best_in_groups", class_kernels.best_in_groups, {"PREDICATE": False, "PIECES": pieces}, types),
     ]
-    for tier in (DENSE_16, DENSE_32, TREE_128, TREE_512):
+    for tier in TIERS:
         made += _recursions(tier, types)
     q = {"FROM_PROBS": False, "ACC": tl.float32}
     block, warp = {"BLOCK": launching.BLOCK}, {"BLOCK": launching.WARP_BLOCK}
@@ -103,7 +111,19 @@ def variants(logits: str = "bf16") -> list[Variant]:
             Variant(f"mean_parts_{columns}", output_kernels.mean_parts, {**mean, "COLUMNS": columns}, types)
             for columns in (16, 64)
         ),
-        Variant("add_parts", output_kernels.add_parts, block, {**types, "out": types["embedding"]}),
+        Variant("differences", output_kernels.differences, {"ACC": tl.float32, "BLOCK": 1024, "ROWS": 8}, types),
+        Variant(
+            "mean_from_differences",
+            output_kernels.mean_from_differences,
+            {"PRECISION": precision, "ACC": tl.float32, "ROWS": 16, "BLOCK": 64, "COLUMNS": 64},
+            {**types, "x": types["embedding"], "out": types["embedding"]},
+        ),
+        Variant(
+            "add_parts",
+            output_kernels.add_parts,
+            {"SPLITS": 256, "BLOCK": 16},
+            {**types, "out": types["embedding"]},
+        ),
         Variant("best_path", path_kernels.best_path, warp, types, 1),
         Variant("fill_keys", path_kernels.fill_keys, block, {**types, "seed": "i64"}),
         Variant("draw_path", path_kernels.draw_path, warp, types, 1),
@@ -118,9 +138,9 @@ def variants(logits: str = "bf16") -> list[Variant]:
 
 
 def _recursions(tier: Tier, types: dict[str, str]) -> Iterator[Variant]:
-    dense = tier.name == "dense"
-    kernel = recursion_kernels.recursions_dense if dense else recursion_kernels.recursions
-    size = {"STATES" if dense else "PIECES": tier.size}
+    gathered = tier.name == "gathered"
+    kernel = gathered_kernels.recursions_gathered if gathered else recursion_kernels.recursions
+    size = {"ROWS": tier.size, "SECOND": tier.second} if gathered else {"PIECES": tier.size}
     for name, backward, best in (("recursions", True, False), ("forward", False, False), ("best", False, True)):
         constants = {**size, "BACKWARD": backward, "MAX": best, "PREDICATE": False}
         yield Variant(f"{name}_{tier.name}_{tier.size}", kernel, constants, types, tier.num_warps)
@@ -133,21 +153,25 @@ DECODING = ("top", "string")  # what a step does not launch
 
 SCALARS = {
     *("length", "vocab", "n_segments", "class_nodes", "group_nodes", "alpha_nodes", "beta_nodes", "pair_nodes"),
-    *("spread_nodes", "n_classes", "n_groups", "n_states", "width", "splits", "stride", "n", "k"),
+    *("spread_nodes", "n_classes", "n_groups", "n_states", "n_outside", "width", "splits", "stride", "n", "k"),
 }
+
+
+def signature_of(variant: Variant) -> dict[str, str]:
+    """The types of a variant's arguments, as the compiler wants them."""
+    return {
+        name: "constexpr"
+        if name in variant.constants
+        else variant.types.get(name, "i32" if name in SCALARS else "*i32")
+        for name in variant.kernel.arg_names
+    }
 
 
 def compiled(variant: Variant, arch: int) -> Resources:
     """Compile one variant for an architecture and read what it takes."""
     names = variant.kernel.arg_names
-    signature = {
-        name: "constexpr"
-        if name in variant.constants
-        else variant.types.get(name, "i32" if name in SCALARS else "*i32")
-        for name in names
-    }
     constants = {(names.index(name),): value for name, value in variant.constants.items()}
-    source = ASTSource(variant.kernel, signature, constants)
+    source = ASTSource(variant.kernel, signature_of(variant), constants)
     options = {"num_warps": variant.num_warps, "enable_fp_fusion": True}
     made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     registers, spilled = _usage(made.asm["ptx"], arch)

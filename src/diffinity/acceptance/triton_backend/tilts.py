@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from diffinity.acceptance.triton_backend import output_kernels, path_kernels, recursion_kernels
+from diffinity.acceptance.triton_backend import gathered_kernels, output_kernels, path_kernels, recursion_kernels
 from diffinity.acceptance.triton_backend.device import TREE_512, Group
 from diffinity.acceptance.triton_backend.launching import PIECES, WARP_BLOCK, launch
 from diffinity.acceptance.triton_backend.weights import Weights
@@ -51,28 +51,30 @@ def _recursions(
     best: bool = False,
     wanted: Tensor | None = None,
 ) -> None:
-    dense = group.tier.name == "dense"
+    batch, tier = w.batch, group.tier
+    gathered = tier.name == "gathered"
     launch(
-        recursion_kernels.recursions_dense if dense else recursion_kernels.recursions,
+        gathered_kernels.recursions_gathered if gathered else recursion_kernels.recursions,
         (len(group.which),),
         group.which,
-        w.batch.programmes,
-        w.batch.programme_base,
+        batch.programmes,
+        batch.programme_base,
         grouped,
         w.log_scale,
+        *([w.drift] if gathered else []),
         log_prob if wanted is None else wanted,
         alpha,
         beta,
         log_prob,
-        w.batch.length,
-        w.batch.group_nodes,
+        batch.length,
+        batch.group_nodes,
         alpha_nodes,
         beta_nodes,
         BACKWARD=backward,
         MAX=best,
         PREDICATE=wanted is not None,
-        num_warps=group.tier.num_warps,
-        **{"STATES" if dense else "PIECES": group.tier.size},
+        num_warps=tier.num_warps,
+        **({"ROWS": tier.size, "SECOND": tier.second} if gathered else {"PIECES": tier.size}),
     )
 
 

@@ -22,10 +22,12 @@ GROUP_TREE = tl.constexpr(12)
 SPREAD_TREE = tl.constexpr(13)
 MEMBERS_FIRST = tl.constexpr(14)
 MEMBERS = tl.constexpr(15)
+LARGEST = tl.constexpr(16)
+OUTSIDE = tl.constexpr(17)
 
 N_STATES = tl.constexpr(0)
 LIVE = tl.constexpr(1)
-DENSE = tl.constexpr(2)
+GATHERED = tl.constexpr(2)
 IN_TREE = tl.constexpr(3)
 OUT_TREE = tl.constexpr(4)
 PAIR_TREE = tl.constexpr(5)
@@ -46,6 +48,7 @@ SIZES = [
     "n_classes",
     "n_groups",
     "n_states",
+    "n_outside",
     "class_nodes",
     "group_nodes",
     "spread_nodes",
@@ -114,10 +117,15 @@ def add_up_array(arena, tree, source, nodes, PIECES: tl.constexpr):
 
 
 @triton.jit
+def live_word(words, n, k, state, mask):
+    """The word whose bit k % 32 says whether a state is live after k tokens."""
+    return tl.load(words + (k // 32) * n + state, mask=mask, other=0)
+
+
+@triton.jit
 def is_live(words, n, k, state, mask):
     """Whether states are live after k tokens."""
-    word = tl.load(words + (k // 32) * n + state, mask=mask, other=0)
-    return ((word >> (k % 32)) & 1) != 0
+    return ((live_word(words, n, k, state, mask) >> (k % 32)) & 1) != 0
 
 
 @triton.jit

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from diffinity.acceptance.triton_backend import class_kernels
 from diffinity.acceptance.triton_backend.device import Batch, batch_of
-from diffinity.acceptance.triton_backend.launching import PIECES, ROWS, launch
+from diffinity.acceptance.triton_backend.launching import PIECES, launch, rows_of
 from diffinity.alignment.automaton import TokenAutomaton
 from diffinity.errors import InvalidArgument
 
@@ -32,6 +32,7 @@ class Weights:
     grouped: Tensor  # (B, L, group nodes), float64: their sums over groups, or the logarithms of these
     log_norm: Tensor  # (B, L), float64
     log_scale: Tensor  # (B, L), float64
+    drift: Tensor  # (B, L), int32: by how many binary digits a position can move masses, at most
 
     @property
     def rows(self) -> int:
@@ -72,6 +73,7 @@ def weights_of(
         grouped=empty(batch.group_nodes),
         log_norm=empty(1),
         log_scale=empty(1),
+        drift=empty(1, torch.int32),
     )
     launch_segments(w, w.peaks, w.sums)
     launch(
@@ -86,6 +88,7 @@ def weights_of(
         w.grouped,
         w.log_norm,
         w.log_scale,
+        w.drift,
         batch.length,
         batch.n_segments,
         batch.class_nodes,
@@ -101,9 +104,10 @@ def launch_segments(
     w: Weights, peaks: Tensor, others: Tensor, best: bool = False, wanted: Tensor | None = None
 ) -> None:
     batch = w.batch
+    rows = rows_of(batch.n_tiles * batch.size, batch.length)
     launch(
         class_kernels.segment_sums,
-        (batch.n_tiles, triton.cdiv(batch.length, ROWS), batch.size),
+        (batch.n_tiles, triton.cdiv(batch.length, rows), batch.size),
         w.scores,
         batch.classes,
         batch.class_base,
@@ -113,7 +117,7 @@ def launch_segments(
         batch.length,
         batch.vocab,
         batch.n_segments,
-        ROWS=ROWS,
+        ROWS=rows,
         FROM_PROBS=w.from_probs,
         BEST=best,
         PREDICATE=wanted is not None,

@@ -1,0 +1,185 @@
+"""Clock cycles of a compiled kernel, counted in its machine code: one warp, issued in order. No GPU is needed.
+
+    python -m benchmarks.sass_cycles [--arch 86 90] [--kernels recursions_gathered_16 ...]
+
+The assembler writes into every instruction for how many cycles the next one waits and which of six barriers it
+waits for (instructions of variable latency release them), so the machine code says how long a warp takes if the
+latencies of memory are known. Assumed here:
+
+- reads from memory take as long as from the second-level cache, 264 cycles, also where the first level would
+  have them; shared memory 29 (as measured on an A100 and an H100 in arXiv:2402.13499; arXiv:2208.11174 has less);
+- shuffles and warp reductions 24, a barrier of all warps 25 beyond its instruction;
+- a float64 instruction of a warp takes 16 cycles of a unit that all warps share on sm_86 (two lanes a
+  multiprocessor), 4 and 2 cycles of the warp's own on sm_80 and sm_90; its result comes after 32 on sm_86.
+
+Bank conflicts and the competition of a scheduler's warps for issue slots are not modelled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from diffinity.acceptance.triton_backend import resources
+
+MEMORY, SHARED, SHUFFLE, BARRIER, OTHER, OPERANDS = 264, 29, 24, 25, 16, 12
+DOUBLE_LATENCY = {80: 8, 86: 32, 90: 8}
+DOUBLE_INTERVAL = {80: 4, 86: 16, 90: 2}
+LATENCY = {"LDG": MEMORY, "LD": MEMORY, "LDS": SHARED, "LDSM": SHARED, "SHFL": SHUFFLE, "REDUX": SHUFFLE}
+DOUBLE = ("DFMA", "DADD", "DMUL", "DSETP")
+ROUNDS = 8  # of a loop, until a round takes as long as the one before
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction with what the assembler says of its schedule."""
+
+    text: str
+    label: str  # of the place before it, or nothing
+    stall: int
+    sets: tuple[
+        int, int
+    ]  # barriers released when its result is there, and when its operands were read; 7 for none
+    waits: int  # mask of barriers
+
+    @property
+    def name(self) -> str:
+        return re.sub(r"^@!?U?P\w+ ", "", self.text).split()[0].split(".")[0]
+
+    @property
+    def target(self) -> str:
+        """Where it may jump to."""
+        found = re.search(r"BRA.*`\((\.L_\w+)\)", self.text)
+        return found[1] if found else ""
+
+
+def read_sass(listing: str) -> list[Instruction]:
+    """The instructions of `nvdisasm -hex`: their text, and the schedule, bits 105 to 121 of their code."""
+    made: list[Instruction] = []
+    label = ""
+    lines = listing.splitlines()
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        if place := re.match(r"\s*(\.L_\w+):", line):
+            label = place[1]
+        code = re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?);?\s*/\* 0x[0-9a-f]{16} \*/", line)
+        upper = re.search(r"/\* (0x[0-9a-f]{16}) \*/", after)
+        if code and upper:
+            control = int(upper[1], 16) >> 41
+            sets = ((control >> 5) & 7, (control >> 8) & 7)
+            made.append(Instruction(code[1].strip(), label, control & 15, sets, (control >> 11) & 63))
+            label = ""
+    return made
+
+
+@dataclass(frozen=True)
+class Code:
+    """The machine code of a kernel for an architecture."""
+
+    instructions: list[Instruction]
+    arch: int
+    num_warps: int
+
+    @cached_property
+    def loops(self) -> list[list[Instruction]]:
+        """The bodies of all loops, longest first."""
+        place = {x.label: i for i, x in enumerate(self.instructions) if x.label}
+        jumps = [(place[x.target], i) for i, x in enumerate(self.instructions) if x.target in place]
+        return sorted((self.instructions[a : b + 1] for a, b in jumps if a < b), key=len, reverse=True)
+
+    @cached_property
+    def inner_loops(self) -> list[list[Instruction]]:
+        """The loops that have no other inside."""
+        return [body for body in self.loops if sum(_goes_back(body, i) for i in range(len(body))) == 1]
+
+    def cycles(self, body: list[Instruction] | None = None, skipping: bool = False) -> int:
+        """Of a round of a loop under way, or of all code once; `skipping` what conditions jump over."""
+        code = _without_conditional(body or self.instructions) if skipping else (body or self.instructions)
+        ends = _run(code, self.arch, self.num_warps, ROUNDS if body else 1)
+        return ends[-1] - (ends[-2] if body else 0)
+
+
+def _goes_back(body: list[Instruction], i: int) -> bool:
+    """Whether instruction i jumps back inside the body."""
+    return body[i].target != "" and any(x.label == body[i].target for x in body[: i + 1])
+
+
+def _without_conditional(body: list[Instruction]) -> list[Instruction]:
+    kept, until = [], ""
+    for i, x in enumerate(body):
+        until = "" if x.label == until else until
+        if not until:
+            kept.append(x)
+            if x.text.startswith("@") and any(y.label == x.target for y in body[i + 1 :] if y.label):
+                until = x.target
+    return kept
+
+
+def _run(code: list[Instruction], arch: int, num_warps: int, rounds: int) -> list[int]:
+    """The clock after each round."""
+    clock, unit_free = 0, 0
+    released = [0] * 8
+    ends = []
+    interval = DOUBLE_INTERVAL[arch] * (num_warps if arch == 86 else 1)
+    for _ in range(rounds):
+        for x in code:
+            clock = max([clock, *(released[b] for b in range(6) if x.waits >> b & 1)])
+            if x.name in DOUBLE:
+                clock = max(clock, unit_free)
+                unit_free = clock + interval
+            latency = DOUBLE_LATENCY[arch] if x.name in DOUBLE else LATENCY.get(x.name, OTHER)
+            for barrier, after in zip(x.sets, (latency, OPERANDS), strict=True):
+                released[barrier] = max(released[barrier], clock + after)
+            clock += max(x.stall, 1) + (BARRIER if x.name == "BAR" else 0)
+        ends.append(clock)
+    return ends
+
+
+@cache
+def machine_code(kernel: str, arch: int) -> Code:
+    """The code of a kernel as `resources.variants` names it."""
+    (variant,) = (v for v in resources.variants() if v.name == kernel)
+    names = variant.kernel.arg_names
+    constants = {(names.index(name),): value for name, value in variant.constants.items()}
+    source = ASTSource(variant.kernel, resources.signature_of(variant), constants)
+    options = {"num_warps": variant.num_warps, "enable_fp_fusion": True}
+    made: Any = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+    disassembler = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(made.asm["cubin"])
+        file.flush()
+        command: list[str | Path] = [disassembler, "-hex", "-c", file.name]
+        listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return Code(read_sass(listing), arch, variant.num_warps)
+
+
+def step_cycles(kernel: str, arch: int, look_every: int = 4) -> float:
+    """Of one position in the recursions: its loop, and every so often the look for the largest mass."""
+    code = machine_code(kernel, arch)
+    body = code.inner_loops[0]
+    usual, looking = code.cycles(body, skipping=True), code.cycles(body)
+    return usual + (looking - usual) / look_every
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arch", type=int, nargs="+", default=[86, 90])
+    default = [v.name for v in resources.variants() if "gathered" in v.name]
+    parser.add_argument("--kernels", nargs="+", default=default)
+    chosen = parser.parse_args()
+    for kernel in chosen.kernels:
+        for arch in chosen.arch:
+            print(f"{kernel} sm_{arch}: {step_cycles(kernel, arch):.0f} cycles a position")
+
+
+if __name__ == "__main__":
+    main()
