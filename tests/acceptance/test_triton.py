@@ -267,9 +267,12 @@ def test_the_mean_of_wide_embeddings_takes_the_tokens_outside_the_largest_class(
     from diffinity.acceptance.triton_backend.launching import launch
 
     used = []
-    monkeypatch.setattr(
-        outputs, "launch", lambda kernel, *a, **n: (used.append(kernel.__name__), launch(kernel, *a, **n))
-    )
+
+    def note(kernel: Any, *arguments: Any, **named: Any) -> None:
+        used.append(kernel.__name__)
+        launch(kernel, *arguments, **named)
+
+    monkeypatch.setattr(outputs, "launch", note)
     automaton = align(Regex("([A-Y][A-Y])*QQ[A-Z]{4,}"), LARGE, "eos")
     logits = random_scores(3, 6, 1.0).double()
     logits[0, 0, -1] += 12.0  # an end token that may not be there: the largest class must make up for it

@@ -163,7 +163,7 @@ def weigh(
     row = tl.program_id(0).to(tl.int64)
     arena = classes + tl.load(class_base + row // length)
     # All that is read of the header is read at once: one read after another would take longer than the sums.
-    n, n_groups = tl.load(arena + N_CLASSES), tl.load(arena + N_GROUPS)
+    n = tl.load(arena + N_CLASSES)
     tree, group_tree, useful = field(arena, CLASS_TREE), field(arena, GROUP_TREE), field(arena, USEFUL)
     first, end = level_of(tree, 0)
     levels = tl.load(tree)
@@ -232,6 +232,7 @@ def weigh(
     tl.debug_barrier()
     add_up_array(arena, group_tree, weight, grouped, PIECES)
     if LOG_GROUPS:
+        n_groups = tl.load(arena + N_GROUPS)
         for start in range(0, n_groups, PIECES):
             g = start + tl.arange(0, PIECES)
             total = tl.load(grouped + g, mask=g < n_groups, other=0.0)
