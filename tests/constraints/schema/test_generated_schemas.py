@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("jsonschema_rs", reason="pip install 'diffinity[dev]'")
 pytest.importorskip("jsonschema", reason="pip install 'diffinity[dev]'")
 
-from benchmarks.random_schemas import DRAFTS, Report, SchemaSource, check, validators
+from benchmarks.random_schemas import Report, check, validators
+from benchmarks.schema_source import DRAFTS, SchemaSource
 
 OPTIONS = [{"open": False, "order": "declared"}, {"open": True, "order": "any"}]
 

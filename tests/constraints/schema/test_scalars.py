@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from diffinity.constraints.schema import JsonSchema
 from diffinity.constraints.schema.ecma import searched
 from diffinity.constraints.schema.formats import format_language
-from diffinity.constraints.schema.numbers import Bound, NumberFacets, exact, numbers
+from diffinity.constraints.schema.numbers import UNCOUNTED, Bound, NumberFacets, exact, numbers
 from diffinity.constraints.schema.spelling import spell, spell_number
 from diffinity.constraints.schema.strings import StringFacets, strings
 
@@ -64,6 +64,31 @@ def test_number_samples_are_canonical_and_within(wanted: NumberFacets, seed: int
         text = machine.sample(rng, 40).decode()
         assert spell_number(json.loads(text)) == text
         assert wanted.admits(json.loads(text))
+
+
+closed_bounds = st.one_of(st.none(), st.builds(Bound, few.map(exact)))
+
+
+@CALM
+@given(low=closed_bounds, high=closed_bounds, value=st.floats(-50, 50) | few, seed=st.integers(0, 99))
+def test_numbers_of_any_digits_stay_within_closed_bounds(
+    low: Bound | None, high: Bound | None, value: float, seed: int
+) -> None:
+    wanted = NumberFacets(low=low, high=high)
+    machine = numbers([wanted], (), UNCOUNTED)
+    if value == 0 or abs(value) >= 1e-4:
+        assert machine.accepts(spell_number(value).encode()) == wanted.admits(value)
+    rng = random.Random(seed)
+    for _ in range(0 if machine.is_empty else 10):
+        assert wanted.admits(json.loads(machine.sample(rng, 60)))
+
+
+def test_every_double_is_a_number_of_an_open_schema() -> None:
+    number = JsonSchema({"type": "number"}, open=True)
+    rng = random.Random(3)
+    for _ in range(200):
+        value = rng.uniform(-1, 1) * 10.0 ** rng.randint(-90, 14)
+        assert number.accepts(spell(value)), value
 
 
 @CALM

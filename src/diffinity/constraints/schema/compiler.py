@@ -13,7 +13,7 @@ from diffinity.constraints.schema.document import Document
 from diffinity.constraints.schema.keywords import Reader
 from diffinity.constraints.schema.listed import TYPES
 from diffinity.constraints.schema.literals import Alternative, Expander, Literal
-from diffinity.constraints.schema.numbers import EXACT_DIGITS, FREE_DIGITS, numbers
+from diffinity.constraints.schema.numbers import EXACT_DIGITS, UNCOUNTED, numbers
 from diffinity.constraints.schema.objects import ObjectBuilder
 from diffinity.constraints.schema.options import Options
 from diffinity.constraints.schema.strings import strings
@@ -25,13 +25,27 @@ from diffinity.limits import PYTHON_STEPS, charged_cache, compiling
 MOST_DEPTH = 8
 FIRST_STATES = 100_000
 AFFORDABLE_STATES = 20_000
-# Unless the caller sets `any_depth`, a value of which nothing is asked has as many levels as the first of these
-# with which the whole automaton has no more states than that.
-ANY_DEPTHS = (2, 1)
-ANY_DEPTHS_OPEN = (6, 5, 4, 3, 2)
+# How arrays and objects may be nested in a value of which nothing is asked: pairs (levels, arrays among them); the
+# nesting at each place must stay within one of them. An automaton copies the scalars for each way to get to a
+# place, so few arrays and many objects cost less than any mixture, and are commoner.
+Shape = tuple[tuple[int, int], ...]
+# Unless the caller sets `any_depth`: the first of these with which the whole automaton is not larger than that.
+ANY_SHAPES: tuple[Shape, ...] = (((2, 2),), ((1, 1),))
+ANY_SHAPES_OPEN: tuple[Shape, ...] = (
+    ((8, 2), (5, 3)),
+    ((7, 2), (5, 3)),
+    ((7, 1), (5, 2), (4, 3)),
+    ((6, 1), (4, 2), (3, 3)),
+    ((5, 1), (3, 2)),
+    ((4, 1), (3, 2)),
+    ((3, 1), (2, 2)),
+    ((2, 2),),
+)
 ANY_STATES = 8_000
-ANY_STATES_OPEN = 16_000
-
+ANY_STATES_OPEN = 40_000
+# States that an object may have so that its properties come in any order; a document that is too large with the
+# first of these is tried with the next.
+ORDER_STATES = (150_000, 20_000)
 
 # Places below places that are compiled by recursion; deeper ones are compiled first, from the top again.
 RECURSION = 25
@@ -47,42 +61,44 @@ class _CompileFirst(Exception):
 class Compiler:
     """Compiles the places of one document, each set of literals once."""
 
-    def __init__(self, document: Document, options: Options) -> None:
+    def __init__(self, document: Document, options: Options, order_states: int = ORDER_STATES[0]) -> None:
         self.document = document
         self.options = options
+        self.order_states = order_states
         self.reader = Reader(document)
         self.expander = Expander(document, options.max_branches)
         self.assembly = Assembly()
         self._known: dict[tuple[tuple[Literal, ...], int], ByteDFA] = {}
+        self._shapes: dict[Shape, ByteDFA] = {}
         self._levels = 0
         self.ordered: dict[str, None] = {}  # places whose names keep some order although any was asked for
 
     def document_language(self) -> ByteDFA:
         """The values that the whole document admits."""
         root = (Literal(self.document.root),)
-        depths = self.any_depths()
+        shapes = self.any_shapes()
         # What is told apart while compiling must stay apart however deep unconstrained values turn out.
-        self.assembly.bind_any(any_value(self.options, depths[0]))
+        self.assembly.bind_any(any_value(self.options, shapes[0]))
         depth = self.options.max_depth
         if depth is None:
-            depth = self._affordable_depth(root, depths[-1]) if self.document.has_recursion else 0
+            depth = self._affordable_depth(root, shapes[-1]) if self.document.has_recursion else 0
         found = self.from_the_top(root, depth)
         most = ANY_STATES_OPEN if self.options.open else ANY_STATES
-        affordable = (each for each in depths if self.size_with(found, each) <= most)
-        self.assembly.bind_any(any_value(self.options, next(affordable, depths[-1])))
+        affordable = (shape for shape in shapes if self.size_with(found, shape) <= most)
+        self.assembly.bind_any(any_value(self.options, next(affordable, shapes[-1])))
         return self.assembly.written_out(found)
 
-    def size_with(self, dfa: ByteDFA, any_depth: int) -> int:
-        """How many states a machine has once written out, with unconstrained values of that depth."""
-        return self.assembly.size(dfa, any_value(self.options, any_depth))
+    def size_with(self, dfa: ByteDFA, shape: Shape) -> int:
+        """How many states a machine has once written out, with unconstrained values of that shape."""
+        return self.assembly.size(dfa, any_value(self.options, shape))
 
-    def any_depths(self) -> tuple[int, ...]:
+    def any_shapes(self) -> tuple[Shape, ...]:
         """How deep a value may be of which nothing is asked: the first of these that stays affordable."""
         if self.options.any_depth is not None:
-            return (self.options.any_depth,)
-        return ANY_DEPTHS_OPEN if self.options.open else ANY_DEPTHS
+            return (((self.options.any_depth, self.options.any_depth),),)
+        return ANY_SHAPES_OPEN if self.options.open else ANY_SHAPES
 
-    def _affordable_depth(self, root: tuple[Literal, ...], any_depth: int) -> int:
+    def _affordable_depth(self, root: tuple[Literal, ...], shape: Shape) -> int:
         """The greatest depth of recursion that keeps the automaton small, or the least that admits any value."""
         spent = 0
         for depth in range(MOST_DEPTH + 1):
@@ -103,7 +119,7 @@ class Compiler:
                     raise
                 return depth - 1
             most = FIRST_STATES if depth <= 2 else AFFORDABLE_STATES
-            if not needed and self.size_with(found, any_depth) > most:
+            if not needed and self.size_with(found, shape) > most:
                 return depth - 1
         return MOST_DEPTH
 
@@ -134,25 +150,28 @@ class Compiler:
             self._levels -= 1
         return self._known[key]
 
-    def any_of_depth(self, depth: int) -> ByteDFA:
-        """Any value of so many levels, written out."""
-        return self.assembly.written_out(self._value((), 0, depth))
+    def any_of_shape(self, shape: Shape) -> ByteDFA:
+        """Any value of that shape, written out."""
+        return self.assembly.written_out(self.part_of_shape(shape))
 
-    def _value(self, literals: tuple[Literal, ...], depth: int, any_depth: int | None) -> ByteDFA:
+    def part_of_shape(self, shape: Shape) -> ByteDFA:
+        """The same with references to its parts, each compiled once."""
+        if shape not in self._shapes:
+            self._shapes[shape] = self._value((), 0, shape) if shape else ByteDFA.empty()
+        return self._shapes[shape]
+
+    def _value(self, literals: tuple[Literal, ...], depth: int, shape: Shape | None) -> ByteDFA:
         with compiling() as budget:
             budget.spend(20 * PYTHON_STEPS, "compiling the schema")
         parts: dict[ByteDFA, None] = {}
         for kind in TYPES:
             alternatives = self.expander.alternatives(literals, kind, depth)
-            found = [
-                self._of_type(kind, each, _Below(self, literals, each, depth, any_depth)) for each in alternatives
-            ]
+            inside = _inside(shape, kind)
+            places = [_Below(self, literals, each, depth, inside, len(alternatives)) for each in alternatives]
+            found = [self._of_type(kind, each, below) for each, below in zip(alternatives, places, strict=True)]
             if kind == "object" and alternatives and not self.options.open and all(dfa.is_empty for dfa in found):
                 # Nothing but properties that the schema permits without naming them could satisfy it.
-                found = [
-                    self._object(each, _Below(self, literals, each, depth, any_depth), True)
-                    for each in alternatives
-                ]
+                found = [self._object(each, below, True) for each, below in zip(alternatives, places, strict=True)]
             parts |= dict.fromkeys(dfa for dfa in found if not dfa.is_empty)
         return _union(list(parts))
 
@@ -162,7 +181,7 @@ class Compiler:
         if kind == "array":
             return self._array(alternative, below)
         if kind == "number":
-            digits = FREE_DIGITS if self.options.open else EXACT_DIGITS
+            digits = UNCOUNTED if self.options.open else EXACT_DIGITS
             wanted = [self.reader.number(node, True) for node in alternative.holding]
             return numbers(wanted, [self.reader.number(node, False) for node in alternative.failing], digits)
         if kind == "string":
@@ -209,7 +228,8 @@ class _Below:
     literals: tuple[Literal, ...]
     alternative: Alternative
     depth: int
-    any_depth: int | None  # levels left in a value of which nothing is asked
+    shape: Shape | None  # of what is left below, in a value of which nothing is asked
+    alternatives: int = 1  # of this type at the same place
 
     @property
     def options(self) -> Options:
@@ -228,8 +248,8 @@ class _Below:
         return self.compiler.document
 
     def below(self, literals: tuple[Literal, ...]) -> ByteDFA:
-        if self.any_depth is not None:
-            return any_value(self.options, self.any_depth - 1)
+        if self.shape is not None:
+            return self.compiler.part_of_shape(self.shape)
         return self.compiler.value(literals, self.depth - self.alternative.descended)
 
     def limit_states(self, states: int, doing: str) -> None:
@@ -238,12 +258,21 @@ class _Below:
             budget.check("dfa_states", states, doing)
 
     def least_size(self, value: ByteDFA) -> int:
-        if self.any_depth is not None:
+        if self.shape is not None:
             return value.n_states
-        return self.compiler.size_with(value, self.compiler.any_depths()[-1])
+        return self.compiler.size_with(value, self.compiler.any_shapes()[-1])
+
+    @property
+    def flat_any(self) -> ByteDFA:
+        return any_value(self.options, ((0, 0),))
+
+    @property
+    def order_states(self) -> int:
+        # The union of alternatives has a state for each tuple of theirs that go together.
+        return self.compiler.order_states // self.alternatives**2
 
     def note_order(self, kept: str) -> None:
-        if self.options.order == "any" and kept in ("required", "declared"):
+        if self.options.order == "any" and kept != "none":
             self.compiler.ordered |= {node.pointer: None for node in self.alternative.holding[:1]}
 
     def spend(self, passes: int, doing: str) -> None:
@@ -252,14 +281,28 @@ class _Below:
 
 
 @charged_cache(maxsize=32)
-def any_value(options: Options, depth: int) -> ByteDFA:
-    """Any JSON value of at most so many levels of arrays and objects; none at all below level 0.
+def any_value(options: Options, shape: Shape) -> ByteDFA:
+    """Any JSON value whose arrays and objects are nested within a shape; none at all if that has no levels.
 
-    >>> flat = any_value(Options(), 0)
+    >>> flat = any_value(Options(), ((0, 0),))
     >>> flat.accepts(b"[]"), flat.accepts(b"[1]")
     (True, False)
+    >>> objects = any_value(Options(), ((2, 0),))
+    >>> objects.accepts(b'{"a": {"b": 1}}'), objects.accepts(b"[1]")
+    (True, False)
     """
-    return ByteDFA.empty() if depth < 0 else Compiler(Document(True), options).any_of_depth(depth)
+    return Compiler(Document(True), options).any_of_shape(shape)
+
+
+def _inside(shape: Shape | None, kind: str) -> Shape | None:
+    """The shape of what is inside an array or object of that shape."""
+    if shape is None:
+        return None
+    is_array = kind == "array"
+    pairs = {(levels - 1, min(arrays - is_array, levels - 1)) for levels, arrays in shape if levels > 0}
+    pairs = {pair for pair in pairs if pair[1] >= 0}
+    wider = {(a, b) for a, b in pairs for c, d in pairs if (a, b) != (c, d) and a <= c and b <= d}
+    return tuple(sorted(pairs - wider, reverse=True))
 
 
 def _union(parts: list[ByteDFA]) -> ByteDFA:

@@ -8,7 +8,7 @@ from typing import Any
 
 from diffinity.constraints.base import Constraint
 from diffinity.constraints.dfa import ByteDFA
-from diffinity.constraints.schema.compiler import Compiler
+from diffinity.constraints.schema.compiler import ORDER_STATES, Compiler
 from diffinity.constraints.schema.document import MAX_BYTES, MAX_NESTING, Document, check_size
 from diffinity.constraints.schema.options import Options, Order, Whitespace
 from diffinity.constraints.schema.refusals import SchemaTooLarge
@@ -76,25 +76,30 @@ class JsonSchema(Constraint):
     def _build(self) -> ByteDFA:
         try:
             document = Document(self.schema, lenient=self.options.lenient)
-            if self.options.order == "any" and (found := self._in_any_order(document)) is not None:
-                return found
-            return Compiler(document, replace(self.options, order="declared")).document_language()
+            return self._canonical(document)
         except RecursionError:
             raise SchemaTooLarge("levels", MAX_NESTING, MAX_NESTING + 1, "this schema") from None
 
-    def _in_any_order(self, document: Document) -> ByteDFA | None:
+    def _canonical(self, document: Document) -> ByteDFA:
+        """The machine in which each value has one spelling."""
+        for order_states in ORDER_STATES if self.options.order == "any" else ():
+            if (dfa := self._in_any_order(document, order_states)) is not None:
+                return dfa
+        return Compiler(document, replace(self.options, order="declared")).document_language()
+
+    def _in_any_order(self, document: Document, order_states: int) -> ByteDFA | None:
         """The automaton with properties in any order, within half of the work left; None if that is not enough."""
-        compiler = Compiler(document, self.options)
+        compiler = Compiler(document, self.options, order_states)
         with compiling() as budget:
             half = (budget.limits.compile_steps + budget.meter.steps) // 2
             try:
                 with compiling(replace(budget.limits, compile_steps=half)):
-                    found = compiler.document_language()
+                    dfa = compiler.document_language()
             except ConstraintTooLarge:
                 self.__dict__["_ordered"] = ("#",)
                 return None
         self.__dict__["_ordered"] = tuple(compiler.ordered)
-        return found
+        return dfa
 
     @property
     def ordered_places(self) -> tuple[str, ...]:

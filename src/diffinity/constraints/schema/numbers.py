@@ -2,9 +2,11 @@
 
 The universe of numbers is the integers and the decimals as Python prints them: no leading zero, no trailing zero
 in a fraction, a negative exponent only below 1e-4. Whole numbers have at most 18 digits, or as many as a bound
-needs. Decimals of which something is asked have at most 15 significant digits, so that reading one as a float and
-printing it again changes nothing and what an automaton says about the digits is true of the number that a
-validator sees.
+needs. Decimals have at most 15 significant digits, so that reading one as a float and printing it again changes
+nothing and what an automaton says about the digits is true of the number that a validator sees.
+
+Rounding is monotone, so a number within closed bounds stays within them however many digits it has. Where nothing
+else is asked, the digits of a fraction need not be counted: that makes an automaton of half the size.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from typing import Any
 
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.nfa import NfaBuilder
+from diffinity.constraints.regex import compile_regex
 from diffinity.constraints.schema.spelling import spell_number
 from diffinity.limits import PYTHON_STEPS, charged_cache, compiling
 
 EXACT_DIGITS = 15
-FREE_DIGITS = 17
+UNCOUNTED = None  # digits of a fraction, where their number does not matter
 WHOLE_DIGITS = 18  # of a number without a fraction: never read as a float, so all of them count
 _SMALLEST_PLAIN = Fraction(1, 10_000)  # Python prints an exponent below this
 
@@ -50,9 +53,10 @@ class NumberFacets:
     values: frozenset[int | float] | None = None
 
     @property
-    def is_free(self) -> bool:
-        """Whether every number, or every integer, will do."""
-        return self.low is None and self.high is None and not self.multiples and self.values is None
+    def survives_rounding(self) -> bool:
+        """Whether a decimal that satisfies it still does once it is read as a float."""
+        bounds = [bound for bound in (self.low, self.high) if bound is not None]
+        return not self.multiples and self.values is None and all(not b.open or b.value == 0 for b in bounds)
 
     def admits(self, value: int | float) -> bool:
         """Whether a number satisfies all of it."""
@@ -80,11 +84,11 @@ def exact(value: int | float) -> Fraction:
 
 
 def numbers(
-    wanted: Sequence[NumberFacets], unwanted: Sequence[NumberFacets] = (), free_digits: int = EXACT_DIGITS
+    wanted: Sequence[NumberFacets], unwanted: Sequence[NumberFacets] = (), digits: int | None = EXACT_DIGITS
 ) -> ByteDFA:
     """The numbers that satisfy all of `wanted` and none of `unwanted`.
 
-    `free_digits` is how many significant digits a number has at most of which nothing is asked.
+    `digits` is how many significant digits a number has at most, `UNCOUNTED` for any where rounding does no harm.
 
     >>> digits = numbers([NumberFacets(integer=True, low=Bound(Fraction(8)), high=Bound(Fraction(12)))])
     >>> digits.accepts(b"10"), digits.accepts(b"9.5"), digits.accepts(b"13")
@@ -97,10 +101,10 @@ def numbers(
         kept = [v for v in lists[0] if all(f.admits(v) for f in wanted) and not any(f.admits(v) for f in unwanted)]
         return ByteDFA.from_strings(spell_number(v).encode() for v in kept)
     both = merged(wanted)
-    exactly = bool(unwanted) or not both.is_free
+    exactly = bool(unwanted) or not both.survives_rounding
     # Beyond 2^53 a validator that divides as doubles rounds.
     whole = EXACT_DIGITS if any(facets.multiples for facets in (*wanted, *unwanted)) else WHOLE_DIGITS
-    result = _plain(both, EXACT_DIGITS if exactly else free_digits, whole)
+    result = _plain(both, EXACT_DIGITS if exactly else digits, whole)
     for facets in unwanted:
         without = (
             ByteDFA.from_strings(spell_number(v).encode() for v in facets.values if facets.admits(v))
@@ -131,7 +135,7 @@ def merged(all_facets: Iterable[NumberFacets]) -> NumberFacets:
 
 
 @charged_cache(maxsize=256)
-def _plain(facets: NumberFacets, digits: int, whole: int = WHOLE_DIGITS) -> ByteDFA:
+def _plain(facets: NumberFacets, digits: int | None, whole: int = WHOLE_DIGITS) -> ByteDFA:
     """The universe's numbers in a range and of all multiples, of at most `whole` digits before the point."""
     nfa = NfaBuilder()
     start, end = nfa.state(), nfa.state()
@@ -146,6 +150,8 @@ def _plain(facets: NumberFacets, digits: int, whole: int = WHOLE_DIGITS) -> Byte
         nfa.embed(_magnitudes(_digits(low), top, facets.integer, digits, whole), entry, end)
         if high is not None and high.value < _SMALLEST_PLAIN and not facets.integer:
             nfa.embed(_tiny(low, high), entry, end)
+        elif digits is UNCOUNTED and low.value == 0 and not facets.integer:
+            nfa.embed(_all_tiny(), entry, end)
     result = nfa.build(start, [end])
     for multiple in facets.multiples:
         result = result.intersection(_multiples(multiple))
@@ -202,7 +208,7 @@ def _decimal(value: Fraction) -> Decimal:
 
 @charged_cache(maxsize=256)
 def _magnitudes(
-    low: _Digits, high: _Digits | None, integer: bool, digits: int, most_whole: int = WHOLE_DIGITS
+    low: _Digits, high: _Digits | None, integer: bool, digits: int | None, most_whole: int = WHOLE_DIGITS
 ) -> ByteDFA:
     """Unsigned numbers of at most so many digits within the bounds.
 
@@ -242,7 +248,7 @@ def _magnitudes(
         a, b = low.at_point(a, n), high.at_point(b, n) if high else -1
         if within(low.at_end(a, 0), high.at_end(b, 0) if high else -1):
             final.append(here)
-        left = digits - (0 if zero else n)
+        left = 1 if digits is UNCOUNTED else digits - (0 if zero else n)
         if not integer and left > 0:
             nfa.edge(here, ord("."), ord("."), state(("fraction", 0, a, b, left, True, bool(zero))))
 
@@ -259,7 +265,8 @@ def _magnitudes(
             # Places count only while a bound still has digits or the leading zeros do.
             further = place + 1 if place + 1 <= max(beyond, 4) else place
             nothing_yet = bool(all_zero) and digit == 0
-            target = ("fraction", further, x, y, left - 1, digit == 0, nothing_yet)
+            fewer = left if digits is UNCOUNTED else left - 1
+            target = ("fraction", further, x, y, fewer, digit == 0, nothing_yet)
             nfa.edge(here, 48 + digit, 48 + digit, state(target))
 
     start = state(("whole", 0, 0, 0 if high else -1, False))
@@ -286,6 +293,12 @@ def _tiny(low: Bound, high: Bound) -> ByteDFA:
         nfa.embed(mantissa, start, between)
         nfa.literal(f"e-{exponent:02d}".encode(), between, end)
     return nfa.build(start, [end])
+
+
+@charged_cache(maxsize=1)
+def _all_tiny() -> ByteDFA:
+    """All numbers below 1e-4, down to 99 decades."""
+    return compile_regex(r"[1-9](?:\.[0-9]*[1-9])?e-(?:0[5-9]|[1-9][0-9])")
 
 
 @charged_cache(maxsize=64)

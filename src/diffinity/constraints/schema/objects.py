@@ -4,15 +4,17 @@ The machine is first laid out over whole properties: a state is the next name th
 properties so far (where it matters), which names that others depend on have been seen, and which of the schemas
 that must fail have not failed yet. Only then is each step replaced by the bytes of a name and of its value.
 
-With `order="any"` a state is the set of names that have come; where that makes too many states, only the required
-names are remembered (in any order, or in theirs), and optional ones may come anywhere; or all come in the declared
-order. Names that are not declared come once all required ones have come.
+With `order="any"` a state is the set of the remembered names that have come. A small object remembers all names. A
+larger open one remembers those on which something depends (the required ones, above all); the others may come
+anywhere. A value is copied once for each set in which its name may come. Where that makes too many states, arrays
+and objects under undeclared names wait until all required names have come, or the required names keep their order,
+or all names do.
 
 No name comes twice. Declared names cannot, as they come in order. For names that are not declared a finite
 automaton cannot remember them all, so these come in strictly increasing order of a *bucket*, the range that their
 first distinguishing byte lies in. With `open=True` they are free, unless the schema counts properties or must fail
 at one: a repeated name then satisfies all that is asked of it both times, and readers keep the last. The same
-holds for optional names of an open object that come in any order without being remembered.
+holds for names of an open object that come in any order without being remembered.
 """
 
 from __future__ import annotations
@@ -36,11 +38,12 @@ from diffinity.constraints.schema.values import Values
 _CUTS = ((60, b"AMaeilpt"), (200, b"ajr"), (2000, b"n"), (10**9, b""))
 
 
-# States that an object may have so that its names may come in any order: with all of them remembered, with the
-# required ones remembered, and with the required ones in the declared order.
-_REMEMBER_ALL, _REMEMBER_REQUIRED, _REQUIRED_IN_ORDER = 1_500, 40_000, 80_000
+# States that an open object may have so that all its names are remembered, and none comes twice.
+_REMEMBER_ALL = 1_500
+# Names that are remembered at most: with more, laying out the sets alone takes too long.
+_MOST_REMEMBERED = 12
 
-OrderKept = OneOf["none", "optional", "required", "declared"]
+OrderKept = OneOf["none", "undeclared", "required", "declared"]
 
 
 @dataclass(frozen=True)
@@ -98,25 +101,69 @@ class ObjectBuilder:
         self.linked = {name for a, b in (*self.depends, *((a, b) for _, a, b in self.breaks)) for name in (a, b)}
         self.counts = self._count_limit()
         self.cuts = self._bucket_cuts()
+        self.remembered = frozenset(range(len(self.names)))
         self.order = self._affordable_order() if values.options.order == "any" else "declared"
         values.note_order(self.order)
 
     def _affordable_order(self) -> OrderKept:
-        """Which names come in any order: "none" is fixed, repeats of "optional" names are not ruled out, …"""
-        values = [self._value(self.base[name]) for name in self.names if self.nameable[name]]
-        size = sum(self.values.least_size(value) + 24 for value in values if not value.is_empty)
-        asked = ([x for part in self.holding for x in self._asked_of_class(part, names)] for names in self.classes)
-        others = sum(self.values.least_size(self._value(tuple(literals))) for literals in asked)
-        n, needed = min(len(self.names), 30), min(len(self.required), 30)
-        may_repeat = self.open and not (self.counts or self.depends or self.breaks or self.undecided)
-        most = _REMEMBER_ALL if may_repeat else _REMEMBER_REQUIRED  # there is no other way to have any order
-        if 2 ** max(n - 1, 0) * size + 2 ** (n - needed) * others <= most:
+        """Which names must keep an order so that the object has no more states than it may; sets `remembered`."""
+        everywhere = frozenset(range(len(self.names)))
+        sizes = {place: self._written_size(name) for place, name in enumerate(self.names)}
+        values = [self._value(self._base_of_class(names)) for names in self.classes]
+        others = sum(map(self.values.least_size, values))
+        flat = sum(self.values.least_size(self._flat(value)) for value in values)
+        versions = (self.counts + 1) * 2 ** len(self.undecided) * (1 if self.cuts is None else len(self.cuts) + 2)
+        most = self.values.order_states
+
+        def cost(remembered: frozenset[int], early: int) -> int:
+            """The states of all copies; undeclared names have `early` until all required ones have come."""
+            sets = 2 ** len(remembered)
+            once = sum(sizes[place] for place in remembered)
+            again = sum(sizes.values()) - once
+            late = sets // 2 ** len(self.required)
+            return versions * (sets * once // 2 + sets * again + (sets - late) * early + late * others)
+
+        if len(everywhere) <= _MOST_REMEMBERED and cost(everywhere, others) <= (
+            _REMEMBER_ALL if self.open else most
+        ):
             return "none"
-        if not may_repeat:
+        if not self.open:
             return "declared"
-        if not needed or 2**needed * size + others <= _REMEMBER_REQUIRED:
-            return "optional"
-        return "required" if (needed + 1) * size + others <= _REQUIRED_IN_ORDER else "declared"
+        self.remembered = needed = self._depended_on()
+        declared = sum(sizes.values()) + others
+        if len(needed) <= _MOST_REMEMBERED:
+            if cost(needed, others) <= most // 10:
+                return "none"
+            if cost(needed, flat) <= max(most, declared + declared // 10):
+                return "undeclared" if self.required else "none"
+        in_order = (len(needed) + 1) * declared
+        return "required" if needed == self.required_places and versions == 1 and in_order <= most else "declared"
+
+    def _flat(self, value: ByteDFA) -> ByteDFA:
+        """What an undeclared name may have before all required ones have come, where that must be small."""
+        return self.values.flat_any if value is self.values.assembly.any else value
+
+    def _written_size(self, name: str) -> int:
+        """How many states a name and its value take."""
+        if not self._possible(name) or name in self.must_be_absent:
+            return 0
+        return self.values.least_size(self._value(self.base[name])) + len(name) + 8
+
+    def _depended_on(self) -> frozenset[int]:
+        """The names that must be remembered if others may come twice; all names if none may.
+
+        A name that comes twice satisfies what is asked of it both times, and readers keep the last. So it must not
+        be one by which a schema fails, and must not be counted as two where that helps.
+        """
+        if any(part.min_properties > len(self.required) + 1 for part in self.holding) or any(
+            self.failing[j].max_properties is not None for j in self.undecided
+        ):
+            return frozenset(range(len(self.names)))
+        names = self.required | self.linked
+        for part in (self.failing[j] for j in self.undecided):
+            names |= set(part.required)
+            names |= {name for name in self.names if part.names is not None or self._asked(part, name)}
+        return frozenset(self.position[name] for name in names)
 
     def build(self) -> ByteDFA:
         """The automaton, empty if there is no such object."""
@@ -159,6 +206,9 @@ class ObjectBuilder:
         matched = [node for pattern, node in part.patterns if pattern in names.patterns]
         nodes = matched if matched else [part.additional]
         return tuple(Literal(node) for node in nodes if node is not None)
+
+    def _base_of_class(self, names: NameClass) -> tuple[Literal, ...]:
+        return tuple(literal for part in self.holding for literal in self._asked_of_class(part, names))
 
     def _is_welcome(self, name: str) -> bool:
         """Whether a declared name may appear without being needed for something."""
@@ -267,8 +317,7 @@ class ObjectBuilder:
             return None
         size = 0
         for names in self.classes:
-            base = tuple(literal for part in self.holding for literal in self._asked_of_class(part, names))
-            size += self.values.assembly.size(self._value(base))
+            size += self.values.assembly.size(self._value(self._base_of_class(names)))
         needed = max((part.min_properties for part in self.holding), default=0) - len(self.required)
         if needed > len(_CUTS[0][1]):
             return bytes(range(0x23, min(0x23 + needed, 0x7F)))
@@ -318,15 +367,15 @@ class ObjectBuilder:
                 continue
             after = replace(after, present=after.present | ({name} & self.linked))
             if self.order != "declared":
-                remembered = self.order == "none" or place in self.required_places
-                yield value, replace(after, seen=after.seen | {place}) if remembered else after
+                yield value, replace(after, seen=after.seen | {place}) if place in self.remembered else after
             elif (decided := self._decided(replace(after, place=place + 1))) is not None:
                 yield value, decided
 
     def _other(self, state: _State) -> Iterator[tuple[ByteDFA, ByteDFA, _State]]:
         """Undeclared names and their values, each with the state after them."""
+        early = self.order == "undeclared" and not self.required_places <= state.seen
         for names in self.classes:
-            base = tuple(literal for part in self.holding for literal in self._asked_of_class(part, names))
+            base = self._base_of_class(names)
             free = state.undecided & names.outside
             offers = {j: self._asked_of_class(self.failing[j], names) for j in state.undecided - free}
             for chosen, failed in _choices(offers):
@@ -335,6 +384,7 @@ class ObjectBuilder:
                 after = self._counted(replace(state, undecided=state.undecided - free - failed))
                 if value.is_empty or after is None:
                     continue
+                value = self._flat(value) if early else value
                 for bucket, keys in self._bucketed(names.keys, state.bucket):
                     yield keys, value, replace(after, bucket=bucket)
 
@@ -434,13 +484,13 @@ class ObjectBuilder:
             for state in reversed(chain):
                 if state in tries:
                     continue
-                self.values.spend(20 + len(self.classes) + 20 * any_order * len(self.names), "composing an object")
+                self.values.spend(20 + len(self.classes) + 8 * any_order * len(self.names), "composing an object")
                 skipped = None if any_order else self._skipped(state)
                 trie = NameTries.EMPTY if skipped is None else tries[skipped]
                 for place in self._next_places(state):
                     for value, after in self._present(state, place):
                         trie = names.insert(trie, spell_string(self.names[place]), joint(after, value))
-                if self.required_places <= state.seen if any_order else state.place == len(self.names):
+                if self._others_may_come(state):
                     for keys, value, after in self._other(state):
                         others = nfa.state()
                         nfa.embed(keys, others, joint(after, value))
@@ -462,6 +512,12 @@ class ObjectBuilder:
                 return [i for i in left if i not in waiting or i == min(waiting)]
             return left
         return [state.place] if state.place < len(self.names) else []
+
+    def _others_may_come(self, state: _State) -> bool:
+        """Whether undeclared names may come now."""
+        if self.order == "declared":
+            return state.place == len(self.names)
+        return self.order != "required" or self.required_places <= state.seen
 
     def _more_may_come(self, state: _State) -> bool:
         return bool(self.classes) or state.place < len(self.names)

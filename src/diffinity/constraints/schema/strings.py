@@ -23,6 +23,8 @@ _SHORT_ESCAPES = {
     0x22: b'\\"',
     0x5C: b"\\\\",
 }
+# Characters that a string counts at most with all spellings of each.
+MANY_CHARACTERS = 64
 
 
 @dataclass(frozen=True)
@@ -143,15 +145,40 @@ def _spelled_code_point(controls: bool) -> ByteDFA:
     return _escaped(_code_point(), controls)
 
 
+@charged_cache(maxsize=1)
+def _usual_code_point() -> ByteDFA:
+    """Most code points in half the states: a long `maxLength` has a copy for each character."""
+    nfa = NfaBuilder()
+    start, end, escape, one_left, two_left, after_e0, after_ed, after_f0 = (nfa.state() for _ in range(8))
+    for source, low, high, target in (
+        *(
+            (start, 0x20, 0x21, end),
+            (start, 0x23, 0x5B, end),
+            (start, 0x5D, 0x7F, end),
+            (start, 0x5C, 0x5C, escape),
+        ),
+        *((start, 0xC2, 0xDF, one_left), (start, 0xE1, 0xEC, two_left), (start, 0xEE, 0xEF, two_left)),
+        *((start, 0xE0, 0xE0, after_e0), (start, 0xED, 0xED, after_ed), (start, 0xF0, 0xF0, after_f0)),
+        *((after_e0, 0xA0, 0xBF, one_left), (after_ed, 0x80, 0x9F, one_left), (after_f0, 0x90, 0xBF, two_left)),
+        *((two_left, 0x80, 0xBF, one_left), (one_left, 0x80, 0xBF, end)),
+    ):
+        nfa.edge(source, low, high, target)
+    for spelled in _SHORT_ESCAPES.values():
+        nfa.edge(escape, spelled[1], spelled[1], end)
+    return nfa.build(start, [end])
+
+
 @charged_cache(maxsize=64)
 def bounded(low: int, high: int | None, controls: bool) -> ByteDFA:
     """The JSON spelling of all strings of so many code points.
 
+    Above `MANY_CHARACTERS` without control characters that need `\\u00XX` and without code points from U+40000 on.
+
     >>> bounded(0, None, True).accepts(b'"\\\\u0000"'), bounded(0, None, False).accepts(b'"\\\\u0000"')
     (True, False)
     """
-    one = _spelled_code_point(controls)
     copies = low if high is None else high
+    one = _spelled_code_point(controls) if copies <= MANY_CHARACTERS else _usual_code_point()
     with compiling() as budget:
         budget.check("nfa_states", copies * (one.n_states + 1), f"a string of {copies:,} characters")
     nfa = NfaBuilder()

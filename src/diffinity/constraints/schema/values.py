@@ -41,6 +41,16 @@ class Values(Protocol):
         """How many states a value has once written out, with unconstrained values as shallow as they may be."""
         ...
 
+    @property
+    def flat_any(self) -> ByteDFA:
+        """Any value without arrays and objects that have something in them."""
+        ...
+
+    @property
+    def order_states(self) -> int:
+        """How many states an object may have so that its properties come in any order."""
+        ...
+
     def note_order(self, kept: str) -> None:
         """Remember at which place the names of an object keep some order although any was asked for."""
         ...
