@@ -10,8 +10,9 @@ from diffinity.constraints.base import Constraint
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.schema.compiler import ORDER_STATES, Compiler
 from diffinity.constraints.schema.document import MAX_BYTES, MAX_NESTING, Document, check_size
-from diffinity.constraints.schema.options import Options, Order, Whitespace
+from diffinity.constraints.schema.options import Options, Order, Spellings, Whitespace
 from diffinity.constraints.schema.refusals import SchemaTooLarge
+from diffinity.constraints.schema.respelling import all_spellings
 from diffinity.errors import ConstraintError, ConstraintSyntaxError, ConstraintTooLarge, InvalidArgument
 from diffinity.limits import compiling
 
@@ -21,7 +22,8 @@ class JsonSchema(Constraint):
     """The JSON texts of the values that a schema admits, each value in its one canonical spelling.
 
     By default an object has only the properties that the schema names, unless it says what others look like, in
-    the order in which it names them; `open=True` admits all that the schema does, `order="any"` any order.
+    the order in which it names them; `open=True` admits all that the schema does, `order="any"` any order,
+    `spelling="any"` other spellings of strings and numbers.
     Every text that is accepted validates; what cannot be honoured raises `UnsupportedKeyword`.
 
     >>> point = JsonSchema({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]})
@@ -46,10 +48,11 @@ class JsonSchema(Constraint):
         max_string: int = Options.max_string,
         max_space: int = Options.max_space,
         max_branches: int = Options.max_branches,
+        spelling: Spellings = "canonical",
     ) -> None:
         text, model = _read(schema)
         options = Options(
-            whitespace, order, open, lenient, max_depth, any_depth, max_string, max_space, max_branches
+            whitespace, order, open, lenient, max_depth, any_depth, max_string, max_space, max_branches, spelling
         )
         for name, value in (("text", text), ("options", options), ("model", model)):
             object.__setattr__(self, name, value)
@@ -76,7 +79,10 @@ class JsonSchema(Constraint):
     def _build(self) -> ByteDFA:
         try:
             document = Document(self.schema, lenient=self.options.lenient)
-            return self._canonical(document)
+            dfa = self._canonical(document)
+            if self.options.spelling == "any":
+                return all_spellings(dfa, decimal_integers=document.root.draft > 4)
+            return dfa
         except RecursionError:
             raise SchemaTooLarge("levels", MAX_NESTING, MAX_NESTING + 1, "this schema") from None
 

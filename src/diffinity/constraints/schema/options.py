@@ -9,6 +9,7 @@ from diffinity.errors import InvalidArgument
 
 Whitespace = Literal["dumps", "compact", "flexible"]
 Order = Literal["declared", "any"]
+Spellings = Literal["canonical", "any"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,9 @@ class Options:
     max_branches: int = 256
     """Alternatives that one place may have once `anyOf`, `oneOf`, `if` … are multiplied out."""
 
+    spelling: Spellings = "canonical"
+    """Whether strings and numbers have one spelling, or also others of the same value (`\\u00e9`, `10.0`)."""
+
     def __post_init__(self) -> None:
         for name in ("max_depth", "any_depth", "max_string", "max_space", "max_branches"):
             value = getattr(self, name)
@@ -61,3 +65,5 @@ class Options:
             raise InvalidArgument(f"whitespace is 'dumps', 'compact' or 'flexible', not {self.whitespace!r}")
         if self.order not in ("declared", "any"):
             raise InvalidArgument(f"order is 'declared' or 'any', not {self.order!r}")
+        if self.spelling not in ("canonical", "any"):
+            raise InvalidArgument(f"spelling is 'canonical' or 'any', not {self.spelling!r}")
