@@ -2,11 +2,12 @@
 
 As for objects the machine is first laid out over whole items: a state is the place of the next item (as far as
 places differ), how many items each `contains` has found, which schemas that must fail have not failed yet and,
-under `uniqueItems`, which values have come already.
+under `uniqueItems`, which values have come already, or from which parts of all values.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
@@ -15,6 +16,7 @@ import numpy as np
 
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.nfa import NfaBuilder
+from diffinity.constraints.schema.distinct import partition
 from diffinity.constraints.schema.keywords import ArrayPart, Contains
 from diffinity.constraints.schema.literals import Literal
 from diffinity.constraints.schema.spelling import spelling
@@ -30,7 +32,7 @@ class _State:
     place: int = 0
     found: tuple[int, ...] = ()  # items counted by each `contains`
     undecided: frozenset[int] = frozenset()  # schemas that must fail and have not yet
-    used: frozenset[bytes] = frozenset()  # values that must not come again
+    used: frozenset[bytes | int] = frozenset()  # values, or parts of all values, that must not come again
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class ArrayBuilder:
         ]
         self.last_place = self._last_place()
         self.unique = any(part.unique for part in holding) and not self._always_unique()
+        self.parts = self._parts() if self.unique else None
 
     def build(self) -> ByteDFA:
         """The automaton, empty if there is no such array."""
@@ -117,6 +120,26 @@ class ArrayBuilder:
         items = [written_out(self.values.below(self._base(place))) for place in range(self.most)]
         return all(a.intersection(b).is_empty for a, b in combinations(items, 2))
 
+    def _parts(self) -> tuple[ByteDFA, ...] | None:
+        """The partition by which items are told apart; None if each of their values can be remembered."""
+        places = range(self.last_place + 1 if self.most is None else min(self.last_place + 1, self.most))
+        values = list(dict.fromkeys(self._scalar(self.values.below(self._base(place))) for place in places))
+        written_out = self.values.assembly.written_out
+        if all(enumerated(written_out(value), MAX_UNIQUE_VALUES) is not None for value in values):
+            return None
+        parts = partition(values, sum(map(self.values.least_size, values)))
+        if self.least > len(parts):
+            part = next(part for part in self.holding if part.unique)
+            pointer = part.node.pointer if part.node is not None else "#"
+            reason = f"a finite automaton cannot tell {self.least} of these items apart"
+            self.values.document.refuse("uniqueItems", pointer, reason)
+            self.unique = False
+        return parts
+
+    def _scalar(self, value: ByteDFA) -> ByteDFA:
+        """A value whose first byte tells its type."""
+        return self.values.flat_any if value is self.values.assembly.any else value
+
     # ---- items
 
     def _items(self, state: _State) -> Iterator[tuple[ByteDFA, _State]]:
@@ -151,17 +174,17 @@ class ArrayBuilder:
         if not self.unique:
             yield value, after
             return
-        words = enumerated(self.values.assembly.written_out(value), MAX_UNIQUE_VALUES)
-        if words is None:
-            part = next(part for part in self.holding if part.unique)
-            pointer = part.node.pointer if part.node is not None else "#"
-            reason = f"items of more than {MAX_UNIQUE_VALUES} values cannot be told apart by a finite automaton"
-            self.values.document.refuse("uniqueItems", pointer, reason)
-            yield value, after
+        if self.parts is not None:
+            for i, part in enumerate(self.parts):
+                piece = self._scalar(value).intersection(part) if i not in after.used else ByteDFA.empty()
+                if not piece.is_empty:
+                    yield piece, replace(after, used=after.used | {i})
             return
-        for word in words:
-            if word not in after.used:
-                yield ByteDFA.literal(word), replace(after, used=after.used | {word})
+        for word in enumerated(self.values.assembly.written_out(value), MAX_UNIQUE_VALUES) or ():
+            # An object has several spellings if its properties come in any order.
+            key = json.dumps(json.loads(word), sort_keys=True).encode()
+            if key not in after.used:
+                yield ByteDFA.literal(word), replace(after, used=after.used | {key})
 
     def _may_end(self, state: _State) -> bool:
         """Whether the array may be closed here."""
