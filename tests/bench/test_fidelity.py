@@ -138,7 +138,7 @@ def test_the_papers_guidance_is_the_gradient_for_a_model_without_self_conditioni
     automaton = aligned(model, dy.Regex(".*c"))
     paper, gradient = (draws.guided(automaton, 5, method, 2.5).tolist() for method in ("paper", "gradient"))
     assert paper == gradient
-    with pytest.raises(dy.InvalidArgument, match="posterior, .*gradient"):
+    with pytest.raises(dy.InvalidArgument, match="posterior, gradient"):
         draws.guided(automaton, 1, "nothing", 1.0)
 
 
