@@ -3,7 +3,7 @@
     python scripts/command_line_examples.py [--check]
 
 A block that begins with `$ ` is a list of commands with their output. They run in order, in one temporary folder.
-Commands that need a network, a cluster or a server are left as they are. `<!-- run: COMMAND -->` runs a command
+Commands that need a network, a cluster, a server or jq are left alone. `<!-- run: COMMAND -->` runs a command
 that the page does not show. A file that is shown with `cat` before it exists is created as shown.
 """
 
@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "command-line.md"
 BLOCK = re.compile(r"^<!-- run: (?P<hidden>.*?) -->$|^```\n(?P<shown>\$ .*?)^```$", re.DOTALL | re.MULTILINE)
-NOT_RUN = ("pip install", "--ray", "diffinity serve")
+NOT_RUN = ("pip install", "--ray", "diffinity serve", " | jq ")
 FILES = re.compile(r"^`(?P<name>[\w.]+)` is.*?^```json\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
 
 
