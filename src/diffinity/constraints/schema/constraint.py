@@ -87,23 +87,24 @@ class JsonSchema(Constraint):
             raise SchemaTooLarge("levels", MAX_NESTING, MAX_NESTING + 1, "this schema") from None
 
     def _canonical(self, document: Document) -> ByteDFA:
-        """The machine in which each value has one spelling."""
-        for order_states in ORDER_STATES if self.options.order == "any" else ():
-            if (dfa := self._in_any_order(document, order_states)) is not None:
-                return dfa
-        return Compiler(document, replace(self.options, order="declared")).document_language()
-
-    def _in_any_order(self, document: Document, order_states: int) -> ByteDFA | None:
-        """The automaton with properties in any order, within half of the work left; None if that is not enough."""
-        compiler = Compiler(document, self.options, order_states)
+        """The machine in which each value has one spelling; half of the work may go into any order."""
         with compiling() as budget:
             half = (budget.limits.compile_steps + budget.meter.steps) // 2
-            try:
+            for order_states in ORDER_STATES if self.options.order == "any" else ():
                 with compiling(replace(budget.limits, compile_steps=half)):
-                    dfa = compiler.document_language()
-            except ConstraintTooLarge:
-                self.__dict__["_ordered"] = ("#",)
-                return None
+                    dfa = self._in_any_order(document, order_states)
+                if dfa is not None:
+                    return dfa
+            return Compiler(document, replace(self.options, order="declared")).document_language()
+
+    def _in_any_order(self, document: Document, order_states: int) -> ByteDFA | None:
+        """The automaton with properties in any order; None if that is too large."""
+        compiler = Compiler(document, self.options, order_states)
+        try:
+            dfa = compiler.document_language()
+        except ConstraintTooLarge:
+            self.__dict__["_ordered"] = ("#",)
+            return None
         self.__dict__["_ordered"] = tuple(compiler.ordered)
         return dfa
 
