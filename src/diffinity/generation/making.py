@@ -10,7 +10,7 @@ from diffinity.errors import InvalidArgument
 from diffinity.generation.settings import GenerationSettings
 from diffinity.guidance.base import Guidance, Unguided
 from diffinity.guidance.chain import no_bigrams
-from diffinity.guidance.presets import check_name, named_guidance
+from diffinity.guidance.presets import chain_where_small, check_name, named_guidance
 from diffinity.guidance.unmasking import METHODS
 from diffinity.models.protocol import (
     CausalModel,
@@ -152,6 +152,8 @@ def _guidance(
     if weighted:
         proposal = "posterior" if getattr(model, "bigrams", None) is None else "chain"
         name, scale = proposal if name == "auto" else name, min(1.0, scale)
+    if name == "auto" and getattr(model, "bigrams", None) is not None:
+        return chain_where_small(automata, scale)
     return named_guidance(name, automata, scale) or Unguided()
 
 

@@ -1,8 +1,12 @@
-"""One guidance for the noisy steps, another for the rest."""
+"""Two guidances in one run: one for the noisy steps, another for the rest; or one for some of the samples."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
 
 from diffinity.guidance.base import DenoisingStep, Guidance, Prediction
 from diffinity.models.protocol import EmbeddingDiffusion
@@ -24,3 +28,43 @@ class MixedGuidance:
     def predict(self, model: EmbeddingDiffusion, step: DenoisingStep) -> Prediction:
         chosen = self.first if step.index < self.until * step.total else self.second
         return chosen.predict(model, step)
+
+
+@dataclass(frozen=True)
+class SplitGuidance:
+    """`first` for the samples that `in_first` (B,) names, `second` for the others.
+
+    Each is made for its own samples. A network call is made for each part: as much work as one for both.
+
+    >>> from diffinity.guidance.base import Unguided
+    >>> SplitGuidance(Unguided(), Unguided(), (True, False)).in_first
+    (True, False)
+    """
+
+    first: Guidance
+    second: Guidance
+    in_first: Sequence[bool]
+
+    def predict(self, model: EmbeddingDiffusion, step: DenoisingStep) -> Prediction:
+        chosen = torch.tensor(self.in_first)
+        parts = (chosen.nonzero()[:, 0], (~chosen).nonzero()[:, 0])
+        predictions = [
+            guidance.predict(model, replace(step, z=step.z[rows], x_selfcond=step.x_selfcond[rows]))
+            for guidance, rows in zip((self.first, self.second), parts, strict=True)
+            if len(rows)
+        ]
+        place = torch.cat(parts).argsort().to(step.z.device)
+
+        def joined(tensors: Sequence[Tensor | None]) -> Tensor | None:
+            known = [tensor for tensor in tensors if tensor is not None]
+            return torch.cat(known)[place] if len(known) == len(tensors) else None
+
+        first = predictions[0]
+        return replace(
+            first,
+            logits=torch.cat([part.logits for part in predictions])[place],
+            x=torch.cat([part.x for part in predictions])[place],
+            x_selfcond=torch.cat([part.x_selfcond for part in predictions])[place],
+            shift=joined([part.shift for part in predictions]),
+            log_acceptance=joined([part.log_acceptance for part in predictions]),
+        )
