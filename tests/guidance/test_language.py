@@ -11,6 +11,7 @@ from torch import Tensor
 import diffinity as dy
 from diffinity.alignment import TokenAutomaton, Vocabulary, align
 from diffinity.guidance import (
+    ChainGuidance,
     DenoisingStep,
     GradientGuidance,
     Guidance,
@@ -18,7 +19,9 @@ from diffinity.guidance import (
     PathGuidance,
     PosteriorGuidance,
     Unguided,
+    presets,
 )
+from diffinity.guidance.mixed import SplitGuidance
 from diffinity.guidance.presets import named_guidance
 from diffinity.models.markov import MarkovLM
 from diffinity.models.schedule import NoiseLevel
@@ -172,3 +175,34 @@ def test_the_default_goes_through_the_network_in_its_noisy_third_only(
         assert found is not None
         assert wanted is not None
         assert torch.allclose(found, wanted, atol=1e-12)
+
+
+def test_a_split_batch_is_what_each_part_is_alone(model: MarkovLM, fox: TokenAutomaton) -> None:
+    step = a_step(model)
+    both = SplitGuidance(PosteriorGuidance([fox]), PathGuidance([fox]), (False, True)).predict(model, step)
+    for row, guidance in ((1, PosteriorGuidance([fox])), (0, PathGuidance([fox]))):
+        one_row = replace(step, z=step.z[row : row + 1], x_selfcond=step.x_selfcond[row : row + 1])
+        alone = guidance.predict(model, one_row)
+        assert both.shift is not None
+        assert alone.shift is not None
+        assert torch.equal(both.logits[row : row + 1], alone.logits)
+        assert torch.equal(both.shift[row : row + 1], alone.shift)
+
+
+def test_auto_takes_the_chain_for_small_automata_of_a_model_with_bigrams(
+    model: MarkovLM, fox: TokenAutomaton, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = a_step(model)
+    chosen = presets.chain_where_small([fox, fox], 2.5).predict(model, step)
+    chained = ChainGuidance([fox, fox], presets.CHAIN_SHARE * 2.5).predict(model, step)
+    assert chosen.shift is not None
+    assert chained.shift is not None
+    assert torch.equal(chosen.shift, chained.shift)
+    monkeypatch.setattr(presets, "MOST_STATES", 1)
+    large = presets.chain_where_small([fox, fox], 2.5).predict(model, step)
+    named = named_guidance("auto", [fox, fox])
+    assert named is not None
+    without = named.predict(model, step)
+    assert large.shift is not None
+    assert without.shift is not None
+    assert torch.equal(large.shift, without.shift)
