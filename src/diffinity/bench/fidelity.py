@@ -290,10 +290,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="a small version, half a minute")
     parser.add_argument("--methods", nargs="+", help="only these guidances, alone and as proposals of particles")
+    parser.add_argument("--scales", type=float, nargs="+", help="guidance scales")
+    parser.add_argument("--particles", type=int, nargs="+", help="numbers of trajectories")
     options = parser.parse_args(arguments)
     study = replace(QUICK if options.quick else Study(), seed=options.seed)
     if options.methods is not None:
         study = study.only(options.methods)
+    if options.scales is not None:
+        study = replace(study, scales=tuple(options.scales))
+    if options.particles is not None:
+        study = replace(study, particles=tuple((name, tuple(options.particles)) for name, _ in study.particles))
     if options.samples is not None:
         study = replace(study, samples=options.samples)
     if options.steps is not None:
