@@ -23,14 +23,10 @@ FEASIBLE = [case for case in CASES if automaton_of(*case).feasible(4)]
 @pytest.fixture(params=["compiled", "torch"])
 def device_code(request: pytest.FixtureRequest) -> Any:
     """The code for other devices, run on the CPU, beside the compiled loops."""
-
-    def on_device(chunk: Any, probs: Any, *rest: Any) -> None:
-        classes._reduce_on_device(chunk, *rest)
-
     if request.param == "compiled":
         yield
     else:
-        with mock.patch.object(classes, "_reduce", on_device):
+        with mock.patch.object(classes, "_reduce", classes._reduce_on_device):
             yield
 
 

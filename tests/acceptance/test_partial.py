@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import product
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -118,11 +117,8 @@ def test_tokens_whose_probabilities_have_vanished_are_drawn_from_their_logits() 
 
 @pytest.mark.parametrize(("pattern", "seed"), CASES[::5])
 def test_on_a_device_everything_is_that_of_enumeration_too(pattern: str, seed: int) -> None:
-    def on_device(chunk: torch.Tensor, probs: torch.Tensor, *rest: Any) -> None:
-        classes._reduce_on_device(chunk, *rest)
-
     case, compiled = Case(pattern, seed), Case(pattern, seed).string.best()
-    with mock.patch.object(classes, "_reduce", on_device):
+    with mock.patch.object(classes, "_reduce", classes._reduce_on_device):
         assert case.string.log_prob == pytest.approx(np.log(case.total), abs=1e-9)
         np.testing.assert_allclose(case.string.marginals(), case.marginals(), atol=1e-9)
         np.testing.assert_allclose(case.string.confidence, case.marginals().max(axis=1), atol=1e-9)

@@ -61,38 +61,68 @@ def sums_and_maxima(
 
 
 @njit(nogil=True, cache=True)
-def logarithms(
-    logits: NDArray[np.float32],
-    peak: Floats,
-    log_top: Floats,
+def class_tables(
+    logits: NDArray[np.float32],  # (L, V)
+    probs: NDArray[np.float32],  # (L, V): softmax of logits / temperature
+    peaks: NDArray[np.float32],  # (L,): the largest logit of all tokens
+    totals: NDArray[np.float32],  # (L,): the sum of probs, read where there is a class `outside`
     temperature: float,
-    members: I64,
-    first: I64,
+    order: U32,
+    begins: I64,
+    classes: I64,
+    outside: int,
     useful: Bools,
-    sums: Floats,
-    best: Floats,
-    where: I32,
+    log_sums: Floats,  # (L, C), out
+    best: Floats,  # (L, C), out
+    where: I32,  # (L, C), out
+    log_norm: Floats,  # (L,), out
 ) -> None:
-    """Sums of p (L, C) as logarithms, in place; of what underflowed, made again. log_top is log p of the peak.
+    """For each class log Σ p, the largest log p, and the first token that has it.
 
-    A useful class whose logits are all −inf is represented by its first token.
+    The class `outside` is not read: its sum is what the others leave. Its tokens stand only where all tokens are
+    alike, so its largest one counts only if it is the largest of all.
     """
-    for k in range(sums.shape[0]):
-        row = logits[k]
-        for c in range(sums.shape[1]):
-            if sums[k, c] >= TINY:
-                sums[k, c] = np.log(sums[k, c])
+    sums_and_maxima(logits, probs, order, begins, classes, log_sums, best, where)
+    for k in range(logits.shape[0]):
+        row, peak, log_top = logits[k], np.float64(peaks[k]), 0.0
+        if outside >= 0:
+            log_sums[k, outside] = max(totals[k] - log_sums[k].sum(), 0.0)
+        if np.isfinite(peak):
+            label = np.argmax(best[k])
+            token = np.int64(where[k, label])
+            if best[k, label] < peak:
+                token = _first_of(row, peaks[k])
+                if outside >= 0:
+                    best[k, outside], where[k, outside] = peak, token
+            log_top = np.log(np.float64(probs[k, token]))
+        else:  # nothing is possible
+            peak = 0.0
+        for c in range(log_sums.shape[1]):
+            top = (best[k, c] - peak) / temperature + log_top
+            if log_sums[k, c] >= TINY:
+                log_sums[k, c] = np.log(log_sums[k, c])
             elif best[k, c] == -np.inf:
-                sums[k, c] = -np.inf
-                if useful[c]:
-                    where[k, c] = members[first[c]]
-            else:
+                log_sums[k, c] = -np.inf
+                if useful[c]:  # all its logits are −inf: its first token stands for it
+                    where[k, c] = order[begins[c]]
+            else:  # underflowed, made again from the logits
                 total = 0.0
-                for i in range(first[c], first[c + 1]):
-                    below = (row[members[i]] - best[k, c]) / temperature
+                for i in range(np.uint64(begins[c]), np.uint64(begins[c + 1])):
+                    below = (row[order[i]] - best[k, c]) / temperature
                     if below > -REACH:
                         total += np.exp(below)
-                sums[k, c] = (best[k, c] - peak[k]) / temperature + log_top[k] + np.log(total)
+                log_sums[k, c] = top + np.log(total)
+            best[k, c] = top
+        log_norm[k] = peak - temperature * log_top
+
+
+@njit(nogil=True, cache=True)
+def _first_of(row: NDArray[np.float32], value: float) -> int:
+    """Where the value, which is one of the row's, stands first."""
+    v = 0
+    while row[v] != value:
+        v += 1
+    return v
 
 
 @njit(nogil=True, cache=True)

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from diffinity.acceptance import class_kernels, cpu, path_kernels
+from diffinity.acceptance import class_kernels, cpu, path_kernels, rescue_kernels
 from diffinity.alignment.automaton import TokenAutomaton
 
 CHUNK_BYTES = 1 << 20  # of logits that are worked on at a time
@@ -56,9 +56,9 @@ class ClassScores:
 
     @cached_property
     def _scaled(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        peak = self.log_sums.max(axis=1)
-        log_scale = np.where(np.isfinite(peak), peak, 0.0)
-        return np.exp(self.log_sums - log_scale[:, None]), log_scale
+        scaled, log_scale = np.empty_like(self.log_sums), np.empty(self.length)
+        rescue_kernels.scale_rows(self.log_sums, scaled, log_scale)
+        return scaled, log_scale
 
     def weights(self, automaton: TokenAutomaton) -> cpu.Weights:
         """The sums as the dynamic programme takes them."""
@@ -86,13 +86,15 @@ def class_scores(
     >>> best_string(scores, automaton).tolist()
     [1, 2]
     """
-    length, shape = logits.shape[0], (logits.shape[0], automaton.n_classes)
+    length, vocab = logits.shape
+    shape, settled = (length, automaton.n_classes), choices or {}
     log_sums, best, where = np.empty(shape), np.empty(shape), np.empty(shape, np.int32)
     log_norm = np.zeros(length)
-    settled = choices or {}
-    for first, last in _open_stretches(length, settled) if settled else [(0, length)] * (length > 0):
-        part = slice(first, last)
-        log_norm[part] = _fill(logits[part], automaton, temperature, log_sums[part], best[part], where[part])
+    dtype = logits.dtype if logits.dtype in (torch.float32, torch.float64) else torch.float32
+    reduce = _reduce if logits.device.type == "cpu" else _reduce_on_device
+    for part in _open_chunks(length, settled, max(1, CHUNK_BYTES // (4 * vocab))):
+        chunk = logits[part].detach().to(dtype)
+        reduce(chunk, automaton, temperature, log_sums[part], best[part], where[part], log_norm[part])
     for k, choice in settled.items():
         _settle(choice, automaton, log_sums[k], best[k], where[k])
     return ClassScores(log_sums, best, where, log_norm, settled)
@@ -108,10 +110,14 @@ def settle(scores: ClassScores, automaton: TokenAutomaton, choices: Mapping[int,
     return ClassScores(log_sums, best, where, log_norm, choices)
 
 
-def _open_stretches(length: int, settled: Mapping[int, Choice]) -> list[tuple[int, int]]:
-    is_open = np.array([k not in settled for k in range(length)] + [False])
-    edges = np.flatnonzero(np.diff(is_open.astype(np.int8), prepend=0))
-    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+def _open_chunks(length: int, settled: Mapping[int, Choice], rows: int) -> list[slice]:
+    """The positions that are not settled, in stretches of at most `rows`."""
+    stretches = [(0, length)]
+    if settled:
+        is_open = np.array([k not in settled for k in range(length)] + [False])
+        edges = np.flatnonzero(np.diff(is_open.astype(np.int8), prepend=0)).tolist()
+        stretches = list(zip(edges[::2], edges[1::2], strict=True))
+    return [slice(a, min(a + rows, end)) for begin, end in stretches for a in range(begin, end, rows)]
 
 
 def _settle(
@@ -129,91 +135,51 @@ def _settle(
             best[c], where[c] = weight, token
 
 
-def _fill(
-    logits: Tensor,
-    automaton: TokenAutomaton,
-    temperature: float,
-    log_sums: NDArray[np.float64],
-    best: NDArray[np.float64],
-    where: NDArray[np.int32],
-) -> NDArray[np.float64]:
-    """log p by class from logits (n, V), a few rows at a time; the log_norm (n,)."""
-    rows = min(logits.shape[0], max(1, CHUNK_BYTES // (4 * logits.shape[1])))
-    log_norm = np.empty(logits.shape[0])
-    dtype = logits.dtype if logits.dtype in (torch.float32, torch.float64) else torch.float32
-    for first in range(0, logits.shape[0], rows):
-        part = slice(first, first + rows)
-        chunk = logits[part].detach().to(dtype)
-        probs = (chunk if temperature == 1 else chunk / temperature).softmax(dim=1)
-        peak, top = chunk.amax(dim=1).double().cpu().numpy(), probs.amax(dim=1).double().cpu().numpy()
-        if not np.isfinite(peak).all():  # rows in which nothing is possible
-            probs, top = probs.nan_to_num(), np.where(np.isfinite(peak), top, 1.0)
-            peak = np.where(np.isfinite(peak), peak, 0.0)
-        log_top = np.log(top)  # log p of the largest logit
-        tables = log_sums[part], best[part], where[part]
-        if chunk.device.type == "cpu":
-            _reduce(chunk, probs, automaton, temperature, peak, log_top, *tables)
-        else:
-            _reduce_on_device(chunk, automaton, temperature, peak, log_top, *tables)
-        best[part] = (best[part] - peak[:, None]) / temperature + log_top[:, None]
-        log_norm[part] = peak - temperature * log_top
-    return log_norm
-
-
 def _reduce(
     chunk: Tensor,
-    probs: Tensor,
     automaton: TokenAutomaton,
     temperature: float,
-    peak: NDArray[np.float64],
-    log_top: NDArray[np.float64],
     log_sums: NDArray[np.float64],
     best: NDArray[np.float64],
     where: NDArray[np.int32],
+    log_norm: NDArray[np.float64],
 ) -> None:
-    """For each class log Σ p, the largest logit and the token that has it, into (n, C)."""
-    x, p = chunk.contiguous().numpy(), probs.numpy()
-    reduce: Any = class_kernels.sums_and_maxima
-    reduce(x, p, *automaton.segments, log_sums, best, where)
-    if automaton.outside >= 0:
-        _reduce_outside(chunk, probs, automaton, peak, log_sums, best, where)
-    logarithms: Any = class_kernels.logarithms
-    logarithms(x, peak, log_top, temperature, *automaton.tokens_by_class, automaton.useful, log_sums, best, where)
-
-
-def _reduce_outside(
-    chunk: Tensor,
-    probs: Tensor,
-    automaton: TokenAutomaton,
-    peak: NDArray[np.float64],
-    sums: NDArray[np.float64],
-    best: NDArray[np.float64],
-    where: NDArray[np.int32],
-) -> None:
-    """The class `outside` without a look at its tokens: its sum is what the others leave.
-
-    These tokens stand only where all tokens are alike, so a largest one counts only if it is the largest of all.
-    """
-    c = automaton.outside
-    sums[:, c] = np.maximum(probs.sum(dim=1).double().numpy() - sums.sum(axis=1), 0.0)
-    x = chunk.numpy()
-    for k in np.flatnonzero(best.max(axis=1) < peak):
-        token = int(x[k].argmax())
-        best[k, c], where[k, c] = x[k, token], token
+    """The tables (n, C) and the log_norm (n,) of logits (n, V): the softmax in torch, the rest compiled."""
+    probs = (chunk if temperature == 1 else chunk / temperature).softmax(dim=1)
+    peaks = chunk.amax(dim=1).numpy()
+    totals = peaks if automaton.outside < 0 else probs.sum(dim=1).numpy()
+    kernel: Any = class_kernels.class_tables
+    kernel(
+        chunk.contiguous().numpy(),
+        probs.numpy(),
+        peaks,
+        totals,
+        float(temperature),
+        *automaton.segments,
+        automaton.outside,
+        automaton.useful,
+        log_sums,
+        best,
+        where,
+        log_norm,
+    )
 
 
 def _reduce_on_device(
     chunk: Tensor,
     automaton: TokenAutomaton,
     temperature: float,
-    peak: NDArray[np.float64],
-    log_top: NDArray[np.float64],
     log_sums: NDArray[np.float64],
     best: NDArray[np.float64],
     where: NDArray[np.int32],
+    log_norm: NDArray[np.float64],
 ) -> None:
-    """The same in torch, where the logits are; only the tables (n, C) come back."""
+    """The same in torch, where the logits are; only the tables come back."""
     n, vocab = chunk.shape
+    peak = chunk.amax(dim=1).double().cpu().numpy()
+    log_top = (chunk / temperature).softmax(dim=1).amax(dim=1).double().log().cpu().numpy()  # log p of the peak
+    possible_rows = np.isfinite(peak)
+    peak, log_top = np.where(possible_rows, peak, 0.0), np.where(possible_rows, log_top, 0.0)
     class_of = torch.from_numpy(automaton.class_of.astype(np.int64)).to(chunk.device).expand(n, -1)
     top = chunk.new_full((n, automaton.n_classes), -torch.inf).scatter_reduce(1, class_of, chunk, reduce="amax")
     own_top = top.gather(1, class_of)
@@ -233,6 +199,8 @@ def _reduce_on_device(
     order, begins = automaton.tokens_by_class
     impossible = (where < 0) & automaton.useful  # all logits of the class are −inf: its first token stands for it
     where[impossible] = np.broadcast_to(order[begins[:-1]], where.shape)[impossible]
+    best[:] = (best - peak[:, None]) / temperature + log_top[:, None]
+    log_norm[:] = peak - temperature * log_top
 
 
 def log_ratios(scores: ClassScores, automaton: TokenAutomaton) -> tuple[float, NDArray[np.float64] | None]:
