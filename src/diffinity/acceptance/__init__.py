@@ -252,7 +252,7 @@ def gradient_acceptance(
     samples, ratios = cpu.split(logits, True, p), _ratios(len(automata), path, seed)
 
     def work(i: int) -> float:
-        return cpu.marginals(samples[i], automata[i], ratios[i], out=samples[i].probs, less=1.0)
+        return cpu.marginals(samples[i], automata[i], ratios[i], out=samples[i].probs, minus_p=1.0)
 
     log_prob = torch.tensor(cpu.over_batch(work, len(samples)), dtype=torch.float64)
     return GradientAcceptance(log_prob, p)

@@ -138,14 +138,14 @@ def posterior_ratios(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDAr
 def path_ratios(rng: np.random.Generator | None) -> Ratios:
     """As `posterior_ratios`, given one path of states: the best, or one drawn; log of the path's share."""
 
-    def along(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDArray[np.float64] | None]:
+    def ratios_of_path(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDArray[np.float64] | None]:
         path = _path(w, automaton, rng)
         if path is None:
             return -np.inf, None
         edges = automaton.edges
         ratio = np.empty_like(w.scaled)
         log_share = _call(
-            kernels.along,
+            kernels.path_ratio,
             path,
             edges.members_first,
             edges.members,
@@ -155,20 +155,22 @@ def path_ratios(rng: np.random.Generator | None) -> Ratios:
         )
         return float(log_share), ratio
 
-    return along
+    return ratios_of_path
 
 
-def marginals(scores: Scores, automaton: TokenAutomaton, ratios: Ratios, out: Array, less: float = 0.0) -> float:
-    """The log probability that `ratios` finds, and q − `less`·p into `out` (L, V), which may be p itself.
+def marginals(
+    scores: Scores, automaton: TokenAutomaton, ratios: Ratios, out: Array, minus_p: float = 0.0
+) -> float:
+    """The log probability from `ratios`, and q − `minus_p`·p into `out` (L, V), which may be p itself.
 
     q is p where that is −inf.
     """
     w = weights(scores, automaton)
     log_prob, ratio = ratios(w, automaton)
     if ratio is None:
-        out[:] = (1.0 - less) * scores.probs
+        out[:] = (1.0 - minus_p) * scores.probs
     else:
-        expand(scores, automaton, w, ratio, out, less)
+        expand(scores, automaton, w, ratio, out, minus_p)
     return log_prob
 
 
@@ -207,14 +209,14 @@ def expand(
     w: Weights,
     ratio: NDArray[np.float64],
     out: Array,
-    less: float = 0.0,
+    minus_p: float = 0.0,
 ) -> None:
-    """q − `less`·p into `out` (L, V), which may be p itself, from q/p per class in units of the scaled sums.
+    """q − `minus_p`·p into `out` (L, V), which may be p itself, from q/p per class in units of the scaled sums.
 
     Of what has to be made from the logits nothing is taken: p is as good as zero there.
     """
     mass = w.scaled * ratio  # the posterior probability of each class
-    by_class, rescue = token_ratios(w, ratio, mass, scores.probs.dtype, less)
+    by_class, rescue = token_ratios(w, ratio, mass, scores.probs.dtype, minus_p)
     _call(kernels.expand, scores.probs, automaton.unsigned_class_of, by_class, out)
     if not rescue.any():
         return
@@ -238,11 +240,11 @@ def expand(
 
 
 def token_ratios(
-    w: Weights, ratio: NDArray[np.float64], mass: NDArray[np.float64], dtype: np.dtype[Any], less: float = 0.0
+    w: Weights, ratio: NDArray[np.float64], mass: NDArray[np.float64], dtype: np.dtype[Any], minus_p: float = 0.0
 ) -> tuple[Array, NDArray[np.bool_]]:
-    """q/p − `less` of a class's tokens (L, C), and the positions (L,) at which q must be made from the logits."""
+    """q/p − `minus_p` of a class's tokens (L, C), and the positions (L,) whose q must come from the logits."""
     by_class, rescue = np.empty(ratio.shape, dtype), np.empty(len(ratio), np.bool_)
-    _call(kernels.ratio_of_tokens, w.sums, mass, ratio, w.log_scale, less, by_class, rescue)
+    _call(kernels.ratio_of_tokens, w.sums, mass, ratio, w.log_scale, minus_p, by_class, rescue)
     return by_class, rescue
 
 

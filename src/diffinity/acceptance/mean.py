@@ -105,25 +105,25 @@ def conditional_mean(
     """
     probs, log_probs = p.numpy(), np.empty(len(plans))
     factors = np.empty((*probs.shape[:2], 1), probs.dtype)
-    kept = _room(p, plans)
+    differences = _room(p, plans)
     loop: Any = kernels.closed_form
 
-    def work(i: int) -> _Made | None:
-        done, own = False, kept[i].numpy()
+    def work(i: int) -> _ExplicitRows | None:
+        done, own = False, differences[i].numpy()
         if draws is None:
             log_probs[i], done = loop(probs[i], by_path, *plans[i].arguments, own, factors[i, :, 0])
         if done:
             return None
         ratios = cpu.path_ratios(draws[i] if draws else None) if by_path else cpu.posterior_ratios
         scores = cpu.Scores(probs[i], logits[i].numpy())
-        log_probs[i], made = _by_parts(scores, automata[i], plans[i], ratios, own, factors[i, :, 0])
-        return made
+        log_probs[i], explicit = _by_parts(scores, automata[i], plans[i], ratios, own, factors[i, :, 0])
+        return explicit
 
     by_parts = cpu.over_batch(work, len(plans))
-    mean = _products(kept, plans).addcmul_(torch.from_numpy(factors), x)
-    for i, made in enumerate(by_parts):
-        if made is not None:
-            mean[i, made.rows] = x[i, made.rows] if made.q is None else made.q @ plans[i].source
+    mean = _products(differences, plans).addcmul_(torch.from_numpy(factors), x)
+    for i, explicit in enumerate(by_parts):
+        if explicit is not None:
+            mean[i, explicit.rows] = x[i, explicit.rows] if explicit.q is None else explicit.q @ plans[i].source
     return torch.from_numpy(log_probs), mean
 
 
@@ -138,12 +138,12 @@ def _products(differences: Tensor | list[Tensor], plans: Sequence[Plan]) -> Tens
     """The differences times the embeddings of their tokens, (B, L, d)."""
     if isinstance(differences, Tensor):
         return torch.bmm(differences, plans[0].embedding.expand(len(plans), -1, -1))
-    return torch.cat([_products(one[None], plans[i : i + 1]) for i, one in enumerate(differences)])
+    return torch.cat([_products(sample[None], plans[i : i + 1]) for i, sample in enumerate(differences)])
 
 
 @dataclass(frozen=True)
-class _Made:
-    """The positions whose mean is q·E with a q that was made, or p·E where there is none."""
+class _ExplicitRows:
+    """The positions whose mean is q·E with a q over all tokens, or p·E where there is none."""
 
     rows: NDArray[np.int64]  # (N,)
     q: Tensor | None  # (N, V)
@@ -154,29 +154,29 @@ def _by_parts(
     automaton: TokenAutomaton,
     plan: Plan,
     ratios: cpu.Ratios,
-    kept: cpu.Array,
+    differences: cpu.Array,
     factor: cpu.Array,
-) -> tuple[float, _Made | None]:
+) -> tuple[float, _ExplicitRows | None]:
     """What the loops do in one go, for samples that need more care somewhere."""
     if plan.label < 0:
         factor[:] = 0.0
-        return cpu.marginals(scores, automaton, ratios, out=kept), None
+        return cpu.marginals(scores, automaton, ratios, out=differences), None
     sums = np.empty((scores.length, automaton.n_classes))
     outside = (plan.label, plan.tokens, plan.classes)
-    kernels.class_sums_outside(scores.probs, plan.inside, *outside, LEAST_SHARE, sums, kept)
+    kernels.class_sums_outside(scores.probs, plan.inside, *outside, LEAST_SHARE, sums, differences)
     w = cpu.weights(scores, automaton, sums)
     log_prob, ratio = ratios(w, automaton)
     if ratio is None:
-        factor[:], kept[:] = 0.0, 0.0
-        return log_prob, _Made(np.arange(scores.length), None)
+        factor[:], differences[:] = 0.0, 0.0
+        return log_prob, _ExplicitRows(np.arange(scores.length), None)
     by_class, rescue = cpu.token_ratios(w, ratio, w.scaled * ratio, scores.probs.dtype)
     apart = rescue | (by_class[:, plan.label] > LARGEST_RATIO)
     factor[:] = np.where(apart, 0.0, by_class[:, plan.label])
     rows = np.flatnonzero(apart)
-    made = None
+    explicit = None
     if len(rows):
         q = np.empty((len(rows), automaton.vocab_size), scores.probs.dtype)
         cpu.expand(scores.at(rows), automaton, w.at(rows), ratio[rows], q)
-        made = _Made(rows, torch.from_numpy(q))
-    kernels.contrast(kept, plan.label, plan.classes, by_class, apart)
-    return log_prob, made
+        explicit = _ExplicitRows(rows, torch.from_numpy(q))
+    kernels.scale_by_ratio_differences(differences, plan.label, plan.classes, by_class, apart)
+    return log_prob, explicit

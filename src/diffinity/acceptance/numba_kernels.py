@@ -100,19 +100,19 @@ def class_sums_outside(
     rest_class: U32,
     least: float,
     out: Floats,
-    kept: NDArray[np.float32],
+    rest_probs: NDArray[np.float32],
 ) -> None:
     """As `class_sums`, from the tokens `rest` outside class `label`, which has what they leave of 1.
 
     Where that is less than `least`, the difference would have too few digits, and the sum is made from the tokens,
-    for which `inside` (V,) is 1. The probabilities of `rest` go to `kept` (L, R), so as to be gathered only once.
+    for which `inside` (V,) is 1. The probabilities of `rest` go to `rest_probs` (L, R), to be gathered only once.
     """
     length, n_classes = probs.shape[0], out.shape[1]
     sums = np.empty((n_classes, 4))
     for k in range(0, length - 3, 4):
         sums[:] = 0.0
         a, b, c, d = probs[k], probs[k + 1], probs[k + 2], probs[k + 3]
-        keep_a, keep_b, keep_c, keep_d = kept[k], kept[k + 1], kept[k + 2], kept[k + 3]
+        keep_a, keep_b, keep_c, keep_d = rest_probs[k], rest_probs[k + 1], rest_probs[k + 2], rest_probs[k + 3]
         for i in range(rest.shape[0]):
             v = rest[i]
             into = sums[rest_class[i]]
@@ -127,8 +127,8 @@ def class_sums_outside(
     for k in range(length - length % 4, length):
         out[k] = 0.0
         for i in range(rest.shape[0]):
-            kept[k, i] = probs[k, rest[i]]
-            out[k, rest_class[i]] += kept[k, i]
+            rest_probs[k, i] = probs[k, rest[i]]
+            out[k, rest_class[i]] += rest_probs[k, i]
     for k in range(length):
         left = 1.0
         for c in range(n_classes):
@@ -287,19 +287,19 @@ def ratio_of_tokens(
     mass: Floats,
     ratio: Floats,
     log_scale: Floats,
-    less: float,
+    minus_p: float,
     out: NDArray[np.float32],
     rescue: Bools,
 ) -> None:
-    """out[k, c] = q/p − less of class c, q/p = 0 where its sum is too small; rescue[k]: such a class has mass."""
+    """out[k, c] = q/p − minus_p of class c, q/p = 0 if its sum is too small; rescue[k]: such a class has mass."""
     for k in range(sums.shape[0]):
         too_small = False
         scale = np.exp(-log_scale[k])
         for c in range(sums.shape[1]):
             if sums[k, c] > TINY:
-                out[k, c] = ratio[k, c] * scale - less
+                out[k, c] = ratio[k, c] * scale - minus_p
             else:
-                out[k, c] = -less
+                out[k, c] = -minus_p
                 too_small |= mass[k, c] > 0.0
         rescue[k] = too_small
 
@@ -317,13 +317,13 @@ def expand(
 
 
 @njit(nogil=True, cache=True)
-def contrast(
-    kept: NDArray[np.float32], label: int, rest_class: U32, ratio: NDArray[np.float32], skip: Bools
+def scale_by_ratio_differences(
+    rest_probs: NDArray[np.float32], label: int, rest_class: U32, ratio: NDArray[np.float32], skip: Bools
 ) -> None:
-    """kept[k, i] *= ratio of its class − that of class `label`; 0 where `skip`."""
+    """rest_probs[k, i] *= ratio of its class − that of class `label`; 0 where `skip`."""
     by_class = np.empty(ratio.shape[1], ratio.dtype)
-    for k in range(kept.shape[0]):
-        row = kept[k]
+    for k in range(rest_probs.shape[0]):
+        row = rest_probs[k]
         if skip[k]:
             row[:] = 0.0
             continue
@@ -384,7 +384,9 @@ def best_path(log_weight: Floats, arrows: Arrows, live: Bools, accepting: Bools,
 
 
 @njit(nogil=True, cache=True)
-def along(path: I64, members_first: I64, members: U32, grouped: Floats, log_scale: Floats, ratio: Floats) -> float:
+def path_ratio(
+    path: I64, members_first: I64, members: U32, grouped: Floats, log_scale: Floats, ratio: Floats
+) -> float:
     """ratio[k, c] = q/p of the classes along a path of groups, in units of the scaled sums; log of its share."""
     ratio[:] = 0.0
     log_share = 0.0
@@ -414,7 +416,7 @@ def _weigh(
     useful: Bools,
     members_first: I64,
     members: U32,
-    kept: NDArray[np.float32],
+    rest_probs: NDArray[np.float32],
 ) -> tuple[Floats, Floats, Floats, bool]:
     """Class sums, the logarithms of their scales, scaled group sums, and whether something is too small."""
     length, n_classes = probs.shape[0], useful.shape[0]
@@ -422,7 +424,7 @@ def _weigh(
     if label < 0:
         class_sums(probs, rest_class, sums)
     else:
-        class_sums_outside(probs, inside, label, rest, rest_class, least, sums, kept)
+        class_sums_outside(probs, inside, label, rest, rest_class, least, sums, rest_probs)
     scaled, log_scale = np.empty((length, n_classes)), np.empty(length)
     too_small = scale_sums(sums, useful, scaled, log_scale)
     grouped = np.empty((length, members_first.shape[0] - 1))
@@ -431,8 +433,8 @@ def _weigh(
 
 
 @njit(nogil=True, cache=True, inner=True)
-def _contrasted(
-    kept: NDArray[np.float32],
+def _scaled_by_ratios(
+    rest_probs: NDArray[np.float32],
     label: int,
     rest_class: U32,
     largest: float,
@@ -441,20 +443,22 @@ def _contrasted(
     ratio: Floats,
     factor: NDArray[np.float32],
 ) -> bool:
-    """`contrast` over `kept` and the ratios of class `label` to `factor` (L,); False, and nothing done, if one is
-    above `largest`."""
-    by_class = np.empty(ratio.shape, kept.dtype)
-    skip = np.zeros(kept.shape[0], np.bool_)
+    """`scale_by_ratio_differences` over `rest_probs`, and the ratios of class `label` to `factor` (L,).
+
+    False, and nothing done, if one of them is above `largest`.
+    """
+    by_class = np.empty(ratio.shape, rest_probs.dtype)
+    skip = np.zeros(rest_probs.shape[0], np.bool_)
     ratio_of_tokens(sums, ratio, ratio, log_scale, 0.0, by_class, skip)
-    for k in range(kept.shape[0]):
+    for k in range(rest_probs.shape[0]):
         factor[k] = by_class[k, label] if label >= 0 else 0.0
         if factor[k] > largest:
             return False
     skip[:] = False
     if label < 0:
-        expand(kept, rest_class, by_class, kept)
+        expand(rest_probs, rest_class, by_class, rest_probs)
     else:
-        contrast(kept, label, rest_class, by_class, skip)
+        scale_by_ratio_differences(rest_probs, label, rest_class, by_class, skip)
     return True
 
 
@@ -474,16 +478,16 @@ def closed_form(
     arrows: Arrows,
     live: Bools,
     accepting: Bools,
-    kept: NDArray[np.float32],
+    rest_probs: NDArray[np.float32],
     factor: NDArray[np.float32],
 ) -> tuple[float, bool]:
-    """log P(L), with q − factor·p of the tokens `rest` to `kept` (L, R); False where that fails.
+    """log P(L), with q − factor·p of the tokens `rest` to `rest_probs` (L, R); False where that fails.
 
     It fails where sums are too small, where P(L) = 0 and where q/p of class `label` is above `largest`. A label of
-    −1 is a class without tokens, and `kept` are probs then. With `by_path` all is given the most probable path of
-    states, and the first result is the logarithm of that path's share.
+    −1 is a class without tokens, and `rest_probs` are probs then. With `by_path` all is given the most probable
+    path of states, and the first result is the logarithm of that path's share.
     """
-    weighed = _weigh(probs, label, rest, rest_class, inside, least, useful, members_first, members, kept)
+    weighed = _weigh(probs, label, rest, rest_class, inside, least, useful, members_first, members, rest_probs)
     sums, log_scale, grouped, too_small = weighed
     if too_small:
         return 0.0, False
@@ -492,7 +496,7 @@ def closed_form(
         path = np.zeros(probs.shape[0], np.int64)
         if best_path(np.log(grouped), arrows, live, accepting, path) == -np.inf:
             return -np.inf, False
-        log_prob = along(path, members_first, members, grouped, log_scale, ratio)
+        log_prob = path_ratio(path, members_first, members, grouped, log_scale, ratio)
     else:
         alpha, posterior = np.empty((probs.shape[0] + 1, arrows.out_first.shape[0] - 1)), np.empty(grouped.shape)
         log_prob = forward(grouped, arrows, live, accepting, alpha) + log_scale.sum()
@@ -500,4 +504,4 @@ def closed_form(
             return log_prob, False
         backward(grouped, arrows, accepting, alpha, posterior)
         spread(posterior, members_first, members, ratio)
-    return log_prob, _contrasted(kept, label, rest_class, largest, sums, log_scale, ratio, factor)
+    return log_prob, _scaled_by_ratios(rest_probs, label, rest_class, largest, sums, log_scale, ratio, factor)

@@ -19,10 +19,12 @@ from diffinity.request import Request, named_type, read_request
 GATHERED = 16  # texts that are denoised together, if memory allows
 WINDOW = 4 * GATHERED  # requests that are looked at together
 
-# A network rounds alike in all batches on the CPU (see `models.plaid.each`), not on a GPU. Under these guidances a
-# difference stays in the last digits; the gradient in single precision grows it until other tokens come out.
 _REPORTED = ("text", "satisfied", "log_prob", "finish_reason")
-STEADY = ("none", "posterior", "path", "fast")
+
+# A network rounds alike in all batches on the CPU (see `models.plaid.matmul_per_sample`), not on a GPU. Under
+# these guidances a difference stays in the last digits; the gradient in single precision grows it until other
+# tokens come out, so requests with it are not batched there.
+BATCHED_GUIDANCES = ("none", "posterior", "path", "fast")
 
 Row = dict[str, Any]
 Answers = Callable[[Iterator[Line]], Iterator[Row]]
@@ -89,7 +91,7 @@ def _group_of(model: TextModel, place: int, waiting: dict[int, Request], room: i
     first = waiting[place]
     group, room = [place], room - first.n
     alike = model.dtype == torch.float64 or model.device.type == "cpu"
-    if not alike and first.settings().guidance not in STEADY:
+    if not alike and first.settings().guidance not in BATCHED_GUIDANCES:
         return group
     for other, request in waiting.items():
         if other > place and request.n <= room and _go_together(first, request):
