@@ -17,13 +17,13 @@ class DenoisingStep:
     """Where the sampler stands: what a guidance sees."""
 
     z: Tensor  # (B, L, d), float64
-    level: NoiseLevel  # of z, one γ for the batch
+    level: NoiseLevel  # of z, one noise level γ for the batch
     x_selfcond: Tensor  # (B, L, d), model dtype
     index: int  # 0 for the first (noisiest) step
     total: int
 
     def gamma(self, model: EmbeddingDiffusion) -> Tensor:
-        """γ as `model.denoise` takes it, (B,)."""
+        """The noise level γ as `model.denoise` takes it, (B,)."""
         return self.level.gamma.to(model.dtype).expand(self.z.shape[0])
 
     def denoise(self, model: EmbeddingDiffusion, z: Tensor | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Chain guidance: x̂ + γ·(q − p)·E, where q is given L with neighbouring tokens that depend on each other.
+"""Chain guidance: x̂ + scale·(q − p)·E, where q is given L with neighbouring tokens that depend on each other.
 
 ∇_z log P(L | z) is (α/σ²)·(E[x | z, L] − E[x | z]), so the closed form is exact if q is. Independent positions
 make q wrong wherever the words of L go together with others; a chain of neighbours repairs most of that, without

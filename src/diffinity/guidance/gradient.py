@@ -1,4 +1,4 @@
-"""Gradient guidance, the paper's: x̂ + γ·(σ²/α)·Jᵀ(q − p), one vector–Jacobian product through the network."""
+"""Gradient guidance, the paper's: x̂ + scale·(σ²/α)·Jᵀ(q − p), one vector–Jacobian product through the network."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ ALMOST_CERTAIN = 1e-6  # a language that has all but this much of the probabilit
 class LanguageGuidance:
     """Steers towards the language of an automaton, or of one automaton per sample.
 
-    `scale` is γ, or a function of the share of steps done; `start` the share of steps before guidance sets in;
-    `guided_selfcond` hands q·E to the next step (the paper's own method does not).
+    `scale` is the guidance scale, or a function of the share of steps done; `start` the share of steps before
+    guidance sets in; `guided_selfcond` hands q·E to the next step (the paper's own method does not).
     """
 
     automata: TokenAutomaton | Sequence[TokenAutomaton]
@@ -56,7 +56,7 @@ class LanguageGuidance:
         return Reading(logits, self.automata, backend=self.backend)
 
     def _guided(self, model: EmbeddingDiffusion, step: DenoisingStep, scale: float) -> Prediction:
-        """In closed form: the shift is γ·(q − p)·E, with no pass back through the network."""
+        """In closed form: the shift is scale·(q − p)·E, with no pass back through the network."""
         logits = step.denoise(model)
         p, embedding = logits.softmax(dim=-1), model.embedding
         x = matmul_per_sample(p, embedding)
@@ -66,7 +66,7 @@ class LanguageGuidance:
         return Prediction(logits, x, guided, shift, conditional.log_prob)
 
     def _through_network(self, model: EmbeddingDiffusion, step: DenoisingStep, scale: float) -> Prediction:
-        """By one vector–Jacobian product: the shift is γ·(σ²/α)·Jᵀ(q − p), J = ∂logits/∂z."""
+        """By one vector–Jacobian product: the shift is scale·(σ²/α)·Jᵀ(q − p), J = ∂logits/∂z."""
         with torch.enable_grad():
             z = step.z.detach().requires_grad_()
             logits = step.denoise(model, z)

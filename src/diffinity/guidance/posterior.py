@@ -1,4 +1,4 @@
-"""Posterior guidance: x̂ + γ·(q − p)·E, the share of the paper's gradient that needs no backward pass."""
+"""Posterior guidance: x̂ + scale·(q − p)·E, the share of the paper's gradient that needs no backward pass."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from diffinity.guidance.language import LanguageGuidance
 
 @dataclass(frozen=True)
 class PosteriorGuidance(LanguageGuidance):
-    """The closed form; for γ = 1 the estimate is q·E, the conditional mean if positions are independent."""
+    """The closed form; at guidance scale 1 the estimate is q·E, the conditional mean of independent positions."""
