@@ -84,12 +84,13 @@ def class_tables(
     """
     sums_and_maxima(logits, probs, order, begins, classes, log_sums, best, where)
     for k in range(logits.shape[0]):
-        row, peak, log_top = logits[k], np.float64(peaks[k]), 0.0
+        row, log_top = logits[k], 0.0
+        peak: float = np.float64(peaks[k])
         if outside >= 0:
             log_sums[k, outside] = max(totals[k] - log_sums[k].sum(), 0.0)
         if np.isfinite(peak):
             label = np.argmax(best[k])
-            token = np.int64(where[k, label])
+            token = int(where[k, label])
             if best[k, label] < peak:
                 token = _first_of(row, peaks[k])
                 if outside >= 0:
