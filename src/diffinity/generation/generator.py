@@ -66,17 +66,17 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         if several and not constraint:
             raise InvalidArgument("the list of constraints is empty")
         given: tuple[object, ...] = tuple(constraint) if several else (constraint,)  # type: ignore[arg-type]
-        free = not settings.prefix and all(one is None for one in given)
+        free = not settings.prefix and all(value is None for value in given)
         if free and settings.guidance == "auto" and check_model(model) == "embedding":
             settings = replace(settings, guidance="none")  # the last distributions are decoded, which is enough
         self.model, self.settings = model, settings
         self.constraints = given
         self._several = several
         self._context = prompt_of(model, settings)
-        wanted = [_with_prefix(_constraint(one), settings.prefix) for one in given]
+        wanted = [_with_prefix(_constraint(value), settings.prefix) for value in given]
         vocabulary = vocabulary_of(model)
-        aligned = {one: align(one, vocabulary, settings.framing) for one in dict.fromkeys(wanted)}
-        self.automata = tuple(aligned[one] for one in wanted)
+        aligned = {language: align(language, vocabulary, settings.framing) for language in dict.fromkeys(wanted)}
+        self.automata = tuple(aligned[language] for language in wanted)
         self.length = chosen_length(settings.length, model.sampling_defaults.length, list(aligned.values()))
         log.debug(
             "%r, %d automata of at most %d states", self, len(aligned), max(a.n_states for a in self.automata)
@@ -120,7 +120,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         >>> batch = write.stepwise([(0, 0), (0, 1)])
         >>> batch.step(), batch.keep([1]), batch.step(), batch.step(), batch.step()
         (True, None, True, True, False)
-        >>> [one.seed for one in batch.finish()]
+        >>> [generation.seed for generation in batch.finish()]
         [(0, 1)]
         """
         part = self._part(range(len(seeds)), seeds)
@@ -227,7 +227,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
 
     def affordable(self) -> int:
         """How many texts at once keep a step's arrays within `limits.memory_bytes`; at least one."""
-        programme = max(foreseen_bytes(one, self.length) for one in set(self.automata))
+        programme = max(foreseen_bytes(automaton, self.length) for automaton in set(self.automata))
         positions = 1 if check_model(self.model) == "causal" else self.length + len(self._context or ())
         logits = BYTES_PER_LOGIT * positions * vocab_size_of(self.model)
         rows = self.settings.particles or 1
@@ -235,7 +235,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
 
     def _run(self, part: Part, cancel: Cancellation | None, deadline: float | None) -> Run[Any, Any]:
         rows = self.settings.particles or 1
-        automata = [one for one in part.automata for _ in range(rows)]
+        automata = [automaton for automaton in part.automata for _ in range(rows)]
         weighted = self.settings.particles is not None
         process = make_process(
             self.model, automata, self.length, self.settings, weighted=weighted, context=self._context

@@ -50,9 +50,9 @@ def systematic(log_weights: Tensor, start: float) -> Tensor:
     k = log_weights.shape[0]
     cumulated = log_weights.double().softmax(dim=0).cumsum(dim=0)
     points = (torch.arange(k, dtype=torch.float64) + start) / k
-    found = torch.searchsorted(cumulated, points * cumulated[-1], right=True)
+    chosen = torch.searchsorted(cumulated, points * cumulated[-1], right=True)
     last = int(torch.nonzero(log_weights > -torch.inf)[-1])  # rounding must not revive a dead particle
-    return found.clamp(max=last)
+    return chosen.clamp(max=last)
 
 
 class Population:
@@ -121,7 +121,7 @@ class Population:
 
     def decoding_seeds(self) -> list[tuple[int, int]]:
         """A seed for the last draw of every sample."""
-        return [(int(one.integers(2**62)), 0) for one in self._draws]
+        return [(int(generator.integers(2**62)), 0) for generator in self._draws]
 
     def _weights(self, log_twist: Tensor) -> Tensor:
         log_weights = self._log_ratio + log_twist.view_as(self._log_ratio)

@@ -80,9 +80,11 @@ def probabilities(
         raise InvalidArgument(f"repeats must be at least 1, but is {repeats}")
     settings = GenerationSettings.of(None, prompt=prompt, messages=messages, **options)
     check_settings(model, settings)
-    wanted: list[Constraint] = [Text(one) if isinstance(one, str) else as_constraint(one) for one in choices]
-    automata = [align(one, vocabulary_of(model), settings.framing) for one in wanted]
-    length = length or max(comfortable_length(one) for one in automata)
+    wanted: list[Constraint] = [
+        Text(choice) if isinstance(choice, str) else as_constraint(choice) for choice in choices
+    ]
+    automata = [align(constraint, vocabulary_of(model), settings.framing) for constraint in wanted]
+    length = length or max(comfortable_length(automaton) for automaton in automata)
     for automaton in automata:
         automaton.check_feasible(length)
     context = prompt_of(model, settings)
@@ -117,7 +119,9 @@ def _factorised(
     process = make_process(model, [automata[0]] * rows, length, free, context=context)
     with torch.no_grad():
         logits = process.predict(process.begin(draws, length)).logits
-    return torch.stack([acceptance(logits, one, logits=True).log_prob.double().cpu() for one in automata])
+    return torch.stack(
+        [acceptance(logits, automaton, logits=True).log_prob.double().cpu() for automaton in automata]
+    )
 
 
 def _summed_up(choices: Sequence[object], logs: Tensor) -> list[ChoiceProbability]:

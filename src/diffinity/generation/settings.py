@@ -133,8 +133,8 @@ class GenerationSettings:
     )
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            _check(one, getattr(self, one.name))
+        for option in fields(self):
+            _check(option, getattr(self, option.name))
         if not isinstance(self.length, int | None) and self.length != "auto":
             raise InvalidArgument(_not_a_length(self.length))
         if self.decode not in DECODINGS:
@@ -156,10 +156,12 @@ class GenerationSettings:
     @classmethod
     def of(cls, settings: GenerationSettings | None = None, **options: Any) -> GenerationSettings:
         """The settings with some options changed; one that is none is refused with what was probably meant."""
-        known = [one.name for one in fields(cls)]
+        known = [option.name for option in fields(cls)]
         for name in options:
             if name not in known:
-                spoken = {one.metadata["name"]: one.name for one in fields(cls) if one.metadata["name"]}
+                spoken = {
+                    option.metadata["name"]: option.name for option in fields(cls) if option.metadata["name"]
+                }
                 near = [spoken[name]] if name in spoken else difflib.get_close_matches(name, known, 1)
                 meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
                 raise InvalidArgument(f"there is no option {name!r}: {meant}")
@@ -171,8 +173,14 @@ class GenerationSettings:
         >>> GenerationSettings(num_inference_steps=8).as_json()
         {'steps': 8}
         """
-        changed = {one: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default}
-        return {spoken_name(one): value if not callable(value) else repr(value) for one, value in changed.items()}
+        changed = {
+            option: getattr(self, option.name)
+            for option in fields(self)
+            if getattr(self, option.name) != option.default
+        }
+        return {
+            spoken_name(option): value if not callable(value) else repr(value) for option, value in changed.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -197,13 +205,13 @@ def shown_options() -> list[Option]:
     types = get_type_hints(GenerationSettings)
     return [
         Option(
-            spoken_name(one),
-            one.metadata["json"] or types[one.name],
-            one.default,
-            *(one.metadata[key] for key in ("help", "accepts", "least", "above")),
+            spoken_name(option),
+            option.metadata["json"] or types[option.name],
+            option.default,
+            *(option.metadata[key] for key in ("help", "accepts", "least", "above")),
         )
-        for one in fields(GenerationSettings)
-        if one.metadata["shown"]
+        for option in fields(GenerationSettings)
+        if option.metadata["shown"]
     ]
 
 
@@ -222,7 +230,7 @@ def from_spoken(options: Mapping[str, Any]) -> dict[str, Any]:
     >>> from_spoken({"steps": 8})
     {'num_inference_steps': 8}
     """
-    names = {spoken_name(one): one.name for one in fields(GenerationSettings)}
+    names = {spoken_name(option): option.name for option in fields(GenerationSettings)}
     return {names[name]: value for name, value in options.items()}
 
 

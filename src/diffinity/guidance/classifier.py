@@ -112,16 +112,16 @@ def _scaled(z: Tensor, gamma: Tensor) -> Tensor:
 @contextmanager
 def _hidden_features(model: PlaidLM) -> Iterator[list[Tensor]]:
     """What the last normalisation of the network gives (B, L, dim), while this thread calls the model."""
-    found: list[Tensor] = []
+    outputs: list[Tensor] = []
     thread = threading.get_ident()
 
     def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
         if threading.get_ident() == thread:  # the model may be in use elsewhere too
-            found.append(output)
+            outputs.append(output)
 
     handle = model.modules.model.output_norm.register_forward_hook(keep)
     try:
-        yield found
+        yield outputs
     finally:
         handle.remove()
 

@@ -116,8 +116,8 @@ def infill(tokenizer: Tokenizer, before: str, gap: int, after: str, weight: floa
     """Guidance towards `before`, then `gap` free tokens, then `after`.
 
     >>> from tokenizers import Tokenizer, models
-    >>> one = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
-    >>> [target.position for target in infill(one, "a", gap=3, after="a").targets]
+    >>> tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+    >>> [target.position for target in infill(tokenizer, "a", gap=3, after="a").targets]
     [0, 4]
     """
     if gap < 0:

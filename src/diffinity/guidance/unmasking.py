@@ -98,7 +98,7 @@ def _marginals(opening: Opening, order: Order) -> tuple[Ints, Ints]:
     string = _string(opening)
     chosen = opening.positions(order, _sure_given(opening, order))
     q = string.marginals().double().cpu().numpy()[chosen]
-    ids = _each(q, opening, chosen)
+    ids = _independent_tokens(q, opening, chosen)
     if len(chosen) and not string.can_complete(chosen, ids):
         ids = _drawn(opening, string, chosen)
     return chosen, ids
@@ -118,10 +118,10 @@ def _dingo(opening: Opening, order: Order) -> tuple[Ints, Ints]:
 
 def _free(opening: Opening, order: Order) -> tuple[Ints, Ints]:
     chosen = opening.positions(order, _sure(opening, order))
-    return chosen, _each(opening.probs(chosen).double().cpu().numpy(), opening, chosen)
+    return chosen, _independent_tokens(opening.probs(chosen).double().cpu().numpy(), opening, chosen)
 
 
-def _each(probs: Floats, opening: Opening, chosen: Ints) -> Ints:
+def _independent_tokens(probs: Floats, opening: Opening, chosen: Ints) -> Ints:
     """A token for each of the positions by itself, from probs (k, V)."""
     if opening.greedy:
         return probs.argmax(axis=1).astype(np.int64)

@@ -119,7 +119,7 @@ class Ending:
         if self.tokens is None:
             assert self.logits is not None
             return acceptance(self.logits, automata, logits=True).log_prob
-        accepted = [one.accepts(ids) for one, ids in zip(automata, self.tokens.tolist(), strict=True)]
+        accepted = [automaton.accepts(ids) for automaton, ids in zip(automata, self.tokens.tolist(), strict=True)]
         return torch.where(torch.tensor(accepted), 0.0, -torch.inf).double()
 
     def decode(self, automata: Sequence[TokenAutomaton], how: Decoding, seeds: Seeds) -> Decoded:
@@ -170,8 +170,8 @@ class Draws:
     A sample's seed is the pair (seed, index); its K rows (particles) share its generator. Drawn on the CPU and
     moved: a sample is the same on every device, up to the network's rounding.
 
-    >>> one, two = Draws([(0, 7)]), Draws([(0, 5), (0, 7)])
-    >>> bool((one.normal(2, 3)[0] == two.normal(2, 3)[1]).all())
+    >>> alone, beside = Draws([(0, 7)]), Draws([(0, 5), (0, 7)])
+    >>> bool((alone.normal(2, 3)[0] == beside.normal(2, 3)[1]).all())
     True
     """
 
@@ -190,23 +190,26 @@ class Draws:
 
     def normal(self, length: int, width: int) -> Tensor:
         """Standard normal draws (B, length, width), float64."""
-        return self._each((length, width), torch.randn)
+        return self._draw_rows((length, width), torch.randn)
 
     def uniform(self, *shape: int) -> Tensor:
         """Draws from [0, 1), (B, *shape), float64."""
-        return self._each(shape, torch.rand)
+        return self._draw_rows(shape, torch.rand)
 
     def seeds(self) -> list[tuple[int, int]]:
         """A seed of its own for every row."""
         return [
             (int(seed), 0)
-            for one in self._generators
-            for seed in torch.randint(2**62, (self._rows,), generator=one).tolist()
+            for generator in self._generators
+            for seed in torch.randint(2**62, (self._rows,), generator=generator).tolist()
         ]
 
-    def _each(self, shape: tuple[int, ...], draw: Callable[..., Tensor]) -> Tensor:
+    def _draw_rows(self, shape: tuple[int, ...], draw: Callable[..., Tensor]) -> Tensor:
         first, *rest = shape if shape else (1,)
-        drawn = [draw((self._rows * first, *rest), generator=one, dtype=torch.float64) for one in self._generators]
+        drawn = [
+            draw((self._rows * first, *rest), generator=generator, dtype=torch.float64)
+            for generator in self._generators
+        ]
         return torch.stack(drawn).view(len(self), *shape)
 
 

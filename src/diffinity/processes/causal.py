@@ -213,7 +213,7 @@ class CausalProcess:
         if self.method == "none":
             return None
         log_psi = np.empty((len(running), self.model.vocab_size))
-        for automaton in {id(one): one for one in self.automata}.values():
+        for automaton in {id(automaton): automaton for automaton in self.automata}.values():
             mine = [j for j, i in enumerate(running) if self.automata[i] is automaton]
             row = self._table(automaton)[state.step + 1]
             log_psi[mine] = allowed_tokens(automaton, row, state.states[running[mine]])

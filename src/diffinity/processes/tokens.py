@@ -42,11 +42,11 @@ class TokenPrediction:
     def select(self, rows: Tensor) -> TokenPrediction:
         """That of some rows."""
         place = {int(row): i for i, row in enumerate(self.running.tolist())}
-        kept = [(new, place[old]) for new, old in enumerate(rows.tolist()) if old in place]
-        at = [i for _, i in kept]
+        moved = [(new, place[old]) for new, old in enumerate(rows.tolist()) if old in place]
+        at = [i for _, i in moved]
         return replace(
             self,
-            running=torch.tensor([new for new, _ in kept], dtype=torch.long),
+            running=torch.tensor([new for new, _ in moved], dtype=torch.long),
             own_logits=self.own_logits[at],
             batch=len(rows),
             strings=None if self.strings is None else tuple(self.strings[i] for i in at),

@@ -119,7 +119,9 @@ class UniformProcess:
         length = prediction.length
         if prediction.strings is None:
             logits = self._cooled(prediction.own_logits[i])
-            ids = self._each(logits.float().softmax(dim=-1).double().cpu().numpy(), numbers[2 * length + 1 :])
+            ids = self._independent_tokens(
+                logits.float().softmax(dim=-1).double().cpu().numpy(), numbers[2 * length + 1 :]
+            )
         else:
             string, logits = prediction.strings[i], prediction.strings[i].logits
             everywhere = np.arange(length)
@@ -128,14 +130,16 @@ class UniformProcess:
             elif self.method == "joint":
                 ids = string.draw(everywhere, numbers)
             else:
-                ids = self._each(string.marginals().double().cpu().numpy(), numbers[2 * length + 1 :])
+                ids = self._independent_tokens(
+                    string.marginals().double().cpu().numpy(), numbers[2 * length + 1 :]
+                )
                 if not string.can_complete(everywhere, ids):
                     ids = string.draw(everywhere, numbers)
         rows = logits.double()
         taken = rows.gather(1, torch.from_numpy(ids).to(rows.device)[:, None])[:, 0]
         return ids, float((taken - rows.logsumexp(dim=-1)).sum())
 
-    def _each(self, probs: Floats, draws: Floats) -> Ints:
+    def _independent_tokens(self, probs: Floats, draws: Floats) -> Ints:
         if self.temperature == 0:
             return probs.argmax(axis=1).astype(np.int64)
         return np.array([draw_index(row, draw) for row, draw in zip(probs, draws, strict=True)], np.int64)
@@ -146,8 +150,8 @@ def log_bridge(to: Ints, now: Ints, clean: Ints, t: float, s: float, vocab: int)
 
     With α_{t|s} = α_t / α_s it is q(x_t | x_s)·q(x_s | x₀) / q(x_t | x₀).
 
-    >>> one, two = np.array([1]), np.array([2])
-    >>> total = sum(np.exp(log_bridge(np.array([i]), one, two, 0.6, 0.3, vocab=4)) for i in range(4))
+    >>> now, clean = np.array([1]), np.array([2])
+    >>> total = sum(np.exp(log_bridge(np.array([i]), now, clean, 0.6, 0.3, vocab=4)) for i in range(4))
     >>> float(np.round(total[0], 12))
     1.0
     """
