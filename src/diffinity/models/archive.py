@@ -45,9 +45,9 @@ def unpack(parts: Sequence[str | Path], folder: str | Path, *, progress: Progres
             for name in MEMBERS:
                 stack.callback(_temporary(target, name).unlink, missing_ok=True)
             stream = stack.enter_context(_decompressed(paths))
-            found = _unpack_members(stream, target, progress)
+            names = _unpack_members(stream, target, progress)
             _read_to_the_end(stream)
-            _check_complete(found)
+            _check_complete(names)
             for name in MEMBERS:
                 _temporary(target, name).replace(target / name)
     except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, OverflowError) as error:
@@ -115,23 +115,23 @@ def _decompressed(paths: Sequence[Path]) -> Iterator[_Metered]:
 
 
 def _unpack_members(stream: _Metered, target: Path, progress: Progress | None) -> set[str]:
-    """Write each expected member under a temporary name; the names that were found."""
-    found: set[str] = set()
+    """Write each expected member under a temporary name; their names."""
+    names: set[str] = set()
     with tarfile.open(fileobj=stream, mode="r|", bufsize=READ_AHEAD) as archive:
         for member in archive:
             name = _accepted_name(member)
             if name is None:
                 continue
-            if name in found:
+            if name in names:
                 raise CheckpointError(f"the archive holds {name} twice: refused")
-            found.add(name)
+            names.add(name)
             stream.allow(member.size)
             _write_member(archive, member, name, _temporary(target, name), progress)
-    return found
+    return names
 
 
-def _check_complete(found: set[str]) -> None:
-    if missing := [name for name in MEMBERS if name not in found]:
+def _check_complete(names: set[str]) -> None:
+    if missing := [name for name in MEMBERS if name not in names]:
         raise CheckpointError(f"the archive does not hold {', '.join(missing)}: it is not PLAID's weights")
 
 

@@ -287,10 +287,10 @@ def _verified(path: Path, name: str, expected: _Expected) -> str:
     """The SHA-256 of a file that is as expected; one that is not is removed."""
     for source, size in expected.sizes.items():
         if held(path) != size:
-            found = held(path)
+            size_held = held(path)
             path.unlink()
             raise DownloadError(
-                f"{name} has the wrong size, {found:,} bytes where {source} says {size:,}: it was removed"
+                f"{name} has the wrong size, {size_held:,} bytes where {source} says {size:,}: it was removed"
             )
     digest = file_sha256(path)
     for source, wanted in expected.digests.items():

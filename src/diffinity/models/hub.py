@@ -100,10 +100,10 @@ def verify_cached(path: Path) -> None:
     expected = blob.name
     if blob.parent.name != "blobs" or not (SHA256.fullmatch(expected) or GIT_SHA1.fullmatch(expected)):
         return
-    found = _hash_like(expected, blob)
-    if found != expected:
+    digest = _hash_like(expected, blob)
+    if digest != expected:
         raise CheckpointError(
-            f"{path} is not the file that the hub described (its hash is {found[:12]}…, expected "
+            f"{path} is not the file that the hub described (its hash is {digest[:12]}…, expected "
             f"{expected[:12]}…): it is truncated or changed; remove {blob} and load again, or use verify=False"
         )
 
@@ -151,11 +151,12 @@ def _transfer(
     offer = Offer(size, None)
     with nullcontext(progress) if progress is not None else progress_bars() as show:
         transfer(url, part, offer, progress=show, opener=_authorised(token))
-    found = _hash_like(blob.name, part)
-    if found != blob.name:
+    digest = _hash_like(blob.name, part)
+    if digest != blob.name:
         part.unlink()
         raise DownloadError(
-            f"{url}: what arrived has the SHA-256 {found}, but the hub says {blob.name}: it was removed; try again"
+            f"{url}: what arrived has the SHA-256 {digest}, but the hub says {blob.name}: it was removed; "
+            "try again"
         )
     part.replace(blob)
 

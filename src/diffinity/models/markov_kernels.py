@@ -27,10 +27,10 @@ def _push(
     for c in range(mass.shape[0]):
         out[c] = fresh * jump[c]
     for c in range(mass.shape[0]):
-        kept = (1.0 - restart[c]) * mass[c]
-        if kept != 0.0:
+        continuing = (1.0 - restart[c]) * mass[c]
+        if continuing != 0.0:
             for e in range(first[c], first[c + 1]):
-                out[target[e]] += kept * prob[e]
+                out[target[e]] += continuing * prob[e]
 
 
 @njit(nogil=True, cache=True, inner=True)
@@ -42,10 +42,10 @@ def _pull(
     for c in range(value.shape[0]):
         fresh += jump[c] * value[c]
     for c in range(value.shape[0]):
-        along = 0.0
+        continued = 0.0
         for e in range(first[c], first[c + 1]):
-            along += prob[e] * value[target[e]]
-        out[c] = (1.0 - restart[c]) * along + restart[c] * fresh
+            continued += prob[e] * value[target[e]]
+        out[c] = (1.0 - restart[c]) * continued + restart[c] * fresh
 
 
 @njit(nogil=True, cache=True)

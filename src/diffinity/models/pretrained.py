@@ -233,10 +233,10 @@ def verify_checksums(folder: Path, checksums: object) -> None:
         path = folder / name
         if not path.is_file():
             raise CheckpointError(f"{folder}: {name} is missing")
-        found = file_sha256(path)
-        if found != expected:
+        digest = file_sha256(path)
+        if digest != expected:
             raise CheckpointError(
-                f"{path} is not the file that {CONFIG} describes (SHA-256 {found[:12]}…, expected "
+                f"{path} is not the file that {CONFIG} describes (SHA-256 {digest[:12]}…, expected "
                 f"{str(expected)[:12]}…): it is truncated or changed; fetch it again, or load with verify=False"
             )
 

@@ -201,17 +201,17 @@ def _blocks(response: HTTPResponse, remaining: int) -> Iterator[bytes]:
 
 def _check_continuation(response: HTTPResponse, part: Path, offer: Offer) -> None:
     """A 206 must begin where we stopped, in the file that we began with; if not, begin again."""
-    found = _content_range(response.headers)
+    content_range = _content_range(response.headers)
     before, now = _recorded_validator(part), _validator(response.headers)
-    if found != (held(part), offer.size) or (before and now and before != now):
+    if content_range != (held(part), offer.size) or (before and now and before != now):
         part.unlink(missing_ok=True)
         raise _Broken("the server went on with something else than what was asked for")
 
 
-def _check_size(url: str, found: int | None, offer: Offer) -> None:
-    if found is not None and found != offer.size:
+def _check_size(url: str, sent: int | None, offer: Offer) -> None:
+    if sent is not None and sent != offer.size:
         raise DownloadError(
-            f"{_name(url)}: the server first offered {offer.size:,} bytes and now sends {found:,}; try again"
+            f"{_name(url)}: the server first offered {offer.size:,} bytes and now sends {sent:,}; try again"
         )
 
 
@@ -224,8 +224,8 @@ def _discard_stale(part: Path, offer: Offer) -> None:
 
 def _total(response: HTTPResponse) -> int | None:
     if response.status == 206:
-        found = _content_range(response.headers)
-        return found[1] if found else None
+        content_range = _content_range(response.headers)
+        return content_range[1] if content_range else None
     length = response.headers.get("Content-Length", "")
     return int(length) if re.fullmatch(r"[0-9]{1,18}", length) else None
 

@@ -200,5 +200,5 @@ class MaskedLM(TransformerLM, TokenDiffusion):  # type: ignore[misc]  # its end 
         """Logits (B, L, V) for tokens (B, L); the time is not looked at: how many are masked says it."""
         if context is not None:
             raise InvalidArgument(no_prompt(self))
-        found: Tensor = self.network(tokens)
-        return found
+        logits: Tensor = self.network(tokens)
+        return logits
