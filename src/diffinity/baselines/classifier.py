@@ -80,7 +80,7 @@ class ClassifierSystem:
     def generate(self, constraint: Constraint, n: int, length: int, seed: int) -> list[str]:
         """`n` texts of at most `length` tokens; text i has the seed (seed, i). Trains first where need be."""
         guidance = ClassifierGuidance(self.trained(constraint, length).classifier, self.scale)
-        found: list[str] = []
+        written: list[str] = []
         for first in range(0, n, self.batch_size):
             samples = sample(
                 self.model,
@@ -92,8 +92,8 @@ class ClassifierSystem:
                 guidance=guidance,
                 score_temp=self.score_temp,
             )
-            found += texts(self.model, samples.tokens)
-        return found
+            written += texts(self.model, samples.tokens)
+        return written
 
     def auc(self, constraint: Constraint, length: int | None = None) -> Auc:
         """How well the classifier of a constraint tells held-out texts apart; trains it where need be."""
@@ -211,10 +211,10 @@ def read_examples(path: Path, device: torch.device) -> Examples:
     Traceback (most recent call last):
     diffinity.errors.CheckpointError: there is no weights file none.safetensors
     """
-    found = read_tensors(path)
+    tensors = read_tensors(path)
     try:
-        flags = {name: found[name].numpy() for name in ("label", "near", "held_out")}
-        return Examples(found["tokens"].to(device), **flags)
+        flags = {name: tensors[name].numpy() for name in ("label", "near", "held_out")}
+        return Examples(tensors["tokens"].to(device), **flags)
     except KeyError as error:
         raise CheckpointError(f"{path} does not hold examples ({error} is missing): delete it") from None
 

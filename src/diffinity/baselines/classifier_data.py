@@ -142,18 +142,20 @@ def make_pool(
     automata: list[TokenAutomaton] = []
     for other in others:
         try:
-            found = align(other, vocabulary, "eos")
-            found.check_feasible(samples.shape[1])
+            automaton = align(other, vocabulary, "eos")
+            automaton.check_feasible(samples.shape[1])
         except ConstraintError:
             continue
-        automata.append(found)
+        automata.append(automaton)
     half = -(-n // 2) if automata else n
     shares: list[tuple[TokenAutomaton | None, int]] = [(None, half)]
     shares += [(automaton, -(-half // len(automata))) for automaton in automata]
     generator = torch.Generator().manual_seed(seed)
     origin = np.arange(sum(share for _, share in shares)) % len(samples)
     begun = torch.split(samples[torch.from_numpy(origin)], [share for _, share in shares])
-    drawn = [redraw(model, tokens, one, generator) for (one, _), tokens in zip(shares, begun, strict=True)]
+    drawn = [
+        redraw(model, tokens, automaton, generator) for (automaton, _), tokens in zip(shares, begun, strict=True)
+    ]
     return Pool(samples, torch.cat(drawn), origin)
 
 
@@ -281,4 +283,4 @@ def _changed(
         changed = [*before, [*word[:at], new, *word[at + 1 :]], *after]
     else:
         changed = [*before, *after]
-    return [token for one in changed for token in one]
+    return [token for word in changed for token in word]

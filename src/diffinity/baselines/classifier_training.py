@@ -210,7 +210,7 @@ def exact_auc(model: DiffusionLM, automaton: TokenAutomaton, examples: Examples,
     for times in _band_times(len(examples.label), generator):
         gamma = model.gamma(times.to(model.device))
         z = noise(model, examples.tokens, gamma, generator)
-        found = [
+        log_probs = [
             acceptance(
                 model.denoise(
                     z[i : i + PASS], gamma[i : i + PASS].to(model.dtype), torch.zeros_like(z[i : i + PASS])
@@ -220,7 +220,7 @@ def exact_auc(model: DiffusionLM, automaton: TokenAutomaton, examples: Examples,
             ).log_prob
             for i in range(0, z.shape[0], PASS)
         ]
-        scores.append(torch.cat(found))
+        scores.append(torch.cat(log_probs))
     return _auc(torch.stack(scores), examples.label)
 
 
@@ -233,7 +233,7 @@ def _band_times(n: int, generator: torch.Generator) -> Tensor:
 
 def _auc(scores: Tensor, label: NDArray[np.bool_]) -> Auc:
     """From scores (bands, N), noisy to clean."""
-    found = scores.double().cpu().numpy()[::-1]
-    by_noise = tuple(BandAuc(*band, area_under_curve(s, label)) for band, s in zip(BANDS, found, strict=True))
-    overall = area_under_curve(found.flatten(), np.tile(label, len(BANDS)))
+    by_band = scores.double().cpu().numpy()[::-1]
+    by_noise = tuple(BandAuc(*band, area_under_curve(s, label)) for band, s in zip(BANDS, by_band, strict=True))
+    overall = area_under_curve(by_band.flatten(), np.tile(label, len(BANDS)))
     return Auc(overall, by_noise, len(label))

@@ -266,14 +266,14 @@ def chosen(names: Iterable[str]) -> list[str]:
     >>> chosen(["paper", "paper", "ours"])[:3]
     ['paper', 'auto', 'auto-argmax']
     """
-    found: list[str] = []
+    systems: list[str] = []
     for name in names:
         if name in GROUPS:
-            found += [entry.name for entry in ENTRIES if name in ("all", entry.group)]
+            systems += [entry.name for entry in ENTRIES if name in ("all", entry.group)]
         else:
             entry_of(name)
-            found.append(name)
-    return list(dict.fromkeys(found))
+            systems.append(name)
+    return list(dict.fromkeys(systems))
 
 
 def entry_of(name: str) -> Entry:

@@ -59,7 +59,7 @@ class TokenGuidanceSystem:
         if needed > length:
             raise InfeasibleConstraint(f"the tokens that are asked for need {needed} positions, not {length}")
         guidance = TokenGuidance(targets)
-        found: list[str] = []
+        written: list[str] = []
         for first in range(0, n, self.batch_size):
             samples = sample(
                 self.model,
@@ -71,8 +71,8 @@ class TokenGuidanceSystem:
                 guidance=guidance,
                 score_temp=self.score_temp,
             )
-            found += texts(self.model, samples.tokens)
-        return found
+            written += texts(self.model, samples.tokens)
+        return written
 
     def targets(self, constraint: Constraint) -> list[TokenTarget]:
         """The constraint as tokens and positions, or `UnsupportedConstraint` with the reason.
@@ -147,11 +147,11 @@ def forced_beginning(dfa: ByteDFA) -> bytes:
     >>> forced_beginning(Regex("abc.*").dfa()), forced_beginning(Regex("ab|ac").dfa())
     (b'abc', b'a')
     """
-    state, found = 0, bytearray()
+    state, beginning = 0, bytearray()
     while not dfa.is_empty and not dfa.accepting[state]:
         moves = [byte for byte in range(256) if dfa.table[state, dfa.byte_class[byte]] >= 0]
         if len(moves) != 1:
             break
-        found += bytes(moves)
+        beginning += bytes(moves)
         state = int(dfa.table[state, dfa.byte_class[moves[0]]])
-    return bytes(found)
+    return bytes(beginning)

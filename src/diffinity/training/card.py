@@ -74,30 +74,32 @@ def quality_table(measured: Measured) -> str:
 
     Perplexity is left out where no autoregressive model was there to measure it.
     """
-    found = measured.quality
-    parsed = "none to parse" if found.json_parsed is None else f"{found.json_parsed:.0%} of {found.json_like}"
+    quality = measured.quality
+    parsed = (
+        "none to parse" if quality.json_parsed is None else f"{quality.json_parsed:.0%} of {quality.json_like}"
+    )
     judged = (measured.free, measured.constrained, measured.real)
     rows = [
         ("clean sentences, by the grammar judge", *(_share(counts.clean_share) for counts in judged)),
         ("fully parsed", *(_share(counts.parsed_share) for counts in judged)),
         ("non-words", *(_percent(counts.non_word_share) for counts in judged)),
         ("sentences judged", *(str(counts.sentences) for counts in judged)),
-        ("distinct-2", f"{found.distinct_2:.2f}", "", f"{found.held_out_distinct_2:.2f}"),
+        ("distinct-2", f"{quality.distinct_2:.2f}", "", f"{quality.held_out_distinct_2:.2f}"),
         (
             f"sentences that stand in {measured.training_documents:,} training documents, but for names",
-            f"{found.known_sentences:.0%}",
+            f"{quality.known_sentences:.0%}",
             "",
             "",
         ),
         ("of those that begin with a brace, parse as JSON", parsed, "", ""),
     ]
-    if not math.isnan(found.perplexity):
+    if not math.isnan(quality.perplexity):
         rows.append(
             (
                 "perplexity under the autoregressive companion",
-                f"{found.perplexity:.1f}",
+                f"{quality.perplexity:.1f}",
                 "",
-                f"{found.held_out_perplexity:.1f}",
+                f"{quality.held_out_perplexity:.1f}",
             )
         )
     head = ["| measure | free samples | under sentence constraints | held-out text |", "|---|---|---|---|"]

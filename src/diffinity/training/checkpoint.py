@@ -57,8 +57,8 @@ def load(folder: Path) -> tuple[Progress, dict[str, Any], dict[str, dict[str, Te
     try:
         state = json.loads((place / STATE).read_text())
         flat = load_file(place / TENSORS)
-        kept = dict(state["progress"])
-        progress = Progress(**{**kept, "cursor": Cursor(**kept["cursor"])})
+        saved = dict(state["progress"])
+        progress = Progress(**{**saved, "cursor": Cursor(**saved["cursor"])})
     except Exception as error:
         raise CheckpointError(f"the checkpoint {place} can't be read: {error}") from None
     parts: dict[str, dict[str, Tensor]] = {}

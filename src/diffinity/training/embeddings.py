@@ -45,8 +45,8 @@ def neighbour_embeddings(batches: Iterable[Tensor], vocab_size: int, dim: int, e
         directions, strength, _ = torch.svd_lowrank(table, rank, niter=4)
         own = F.normalize(torch.randn(vocab_size, dim), dim=1)
     near = torch.zeros(vocab_size, dim)
-    kept = min(dim, rank - 1)  # the first direction is how frequent a token is
-    near[:, :kept] = directions[:, 1 : kept + 1] * strength[1 : kept + 1].sqrt()
+    n_directions = min(dim, rank - 1)  # the first direction is how frequent a token is
+    near[:, :n_directions] = directions[:, 1 : n_directions + 1] * strength[1 : n_directions + 1].sqrt()
     return F.normalize((1 - OWN) ** 0.5 * F.normalize(near, dim=1) + OWN**0.5 * own, dim=1)
 
 
@@ -59,15 +59,15 @@ def _pairs(batches: Iterable[Tensor], vocab_size: int, eos: int) -> tuple[Tensor
     def counted() -> tuple[Tensor, Tensor]:
         fresh = torch.cat(waiting) if waiting else keys[:0]
         weights = torch.cat([counts, torch.ones(len(fresh), dtype=torch.float64)])
-        found, at = torch.cat([keys, fresh]).unique(return_inverse=True)  # type: ignore[no-untyped-call]
-        return found, torch.bincount(at, weights, len(found))
+        pairs, at = torch.cat([keys, fresh]).unique(return_inverse=True)  # type: ignore[no-untyped-call]
+        return pairs, torch.bincount(at, weights, len(pairs))
 
     for tokens in batches:
         for place, offset in enumerate(OFFSETS):
             here = tokens[:, max(0, -offset) : tokens.shape[1] - max(0, offset)].flatten()
             there = tokens[:, max(0, offset) : tokens.shape[1] + min(0, offset)].flatten()
-            kept = (here != eos) | (there != eos)
-            waiting.append((here * wide + place * vocab_size + there)[kept])
+            inside = (here != eos) | (there != eos)
+            waiting.append((here * wide + place * vocab_size + there)[inside])
         if sum(map(len, waiting)) > COUNTED_TOGETHER:
             keys, counts = counted()
             waiting.clear()

@@ -149,15 +149,15 @@ class Trainer:
         self._resume(start_from)
 
     def _resume(self, start_from: PretrainedLM | None) -> None:
-        found = checkpoint.load(self.folder)
-        if found is None:
+        saved = checkpoint.load(self.folder)
+        if saved is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             if start_from is not None:
                 self._start_weights(start_from)
             elif isinstance(self.task, DiffusionTask | BoundTask):
                 self._start_embeddings(self.task.network.embedding_matrix.matrix)
             return
-        progress, settings, parts = found
+        progress, settings, parts = saved
         ours, theirs = _plain(self.settings), {**_plain(TrainingSettings()), **settings}
         different = [name for name in ours if name not in ADJUSTABLE and ours[name] != theirs[name]]
         if different:

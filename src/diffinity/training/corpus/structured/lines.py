@@ -147,8 +147,8 @@ def toml_section(rng: Random) -> str:
         "tags = [" + ", ".join(f'"{tag}"' for tag in some(rng, TAGS, 1, 3)) + "]",
         f"created = {day(rng).isoformat()}",
     ]
-    kept = sorted(rng.sample(range(len(lines)), rng.randint(2, 4)))
-    return "\n".join([f"[{rng.choice(('project', 'tool', 'package', 'settings'))}]", *(lines[i] for i in kept)])
+    chosen = sorted(rng.sample(range(len(lines)), rng.randint(2, 4)))
+    return "\n".join([f"[{rng.choice(('project', 'tool', 'package', 'settings'))}]", *(lines[i] for i in chosen)])
 
 
 @line_kind()
@@ -286,12 +286,12 @@ def sql_select(rng: Random) -> str:
 @line_kind()
 def yaml_document(rng: Random) -> str:
     lines = [f"name: {slug(rng)}", f"version: {version(rng)}", f"enabled: {rng.choice(('true', 'false'))}"]
-    kept = [line for line in lines if flag(rng, 0.7)] or lines[:1]
+    written = [line for line in lines if flag(rng, 0.7)] or lines[:1]
     if flag(rng, 0.6):
-        kept += ["tags:", *(f"  - {tag}" for tag in some(rng, TAGS, 1, 3))]
+        written += ["tags:", *(f"  - {tag}" for tag in some(rng, TAGS, 1, 3))]
     if flag(rng, 0.5):
-        kept += ["server:", f"  host: {hostname(rng)}", f"  port: {rng.choice((80, 443, 8080, 9000))}"]
-    return "\n".join(kept)
+        written += ["server:", f"  host: {hostname(rng)}", f"  port: {rng.choice((80, 443, 8080, 9000))}"]
+    return "\n".join(written)
 
 
 @line_kind()
