@@ -114,8 +114,8 @@ def join(
     """
     from diffinity.bench.join import join as joined
 
-    found = joined(runs, out)
-    print(f"{out}: {len(found.samples):,} lines of {len(found.systems)} systems")
+    run = joined(runs, out)
+    print(f"{out}: {len(run.samples):,} lines of {len(run.systems)} systems")
 
 
 @app.command()

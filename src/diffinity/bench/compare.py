@@ -53,26 +53,26 @@ def compare(a: str, b: str, *, scorer: str | None = "companion") -> list[Differe
         pairs = [(name, name) for name in results_a.run.systems if name in results_b.run.systems]
     if not pairs:
         raise InvalidArgument(f"{a} and {b} have no system in common")
-    found = []
-    for one, other in pairs:
-        for name, results in ((one, results_a), (other, results_b)):
+    changes = []
+    for name_a, name_b in pairs:
+        for name, results in ((name_a, results_a), (name_b, results_b)):
             if not results.rows(name):
                 there = ", ".join(results.run.systems)
                 raise InvalidArgument(f"there is no system {name!r} in {results.run.path.name}; there are {there}")
-        found += list(differences(results_a, one, results_b, other))
-    return found
+        changes += list(differences(results_a, name_a, results_b, name_b))
+    return changes
 
 
-def differences(results_a: Results, one: str, results_b: Results, other: str) -> Sequence[Difference]:
+def differences(results_a: Results, name_a: str, results_b: Results, name_b: str) -> Sequence[Difference]:
     """The three measures of two systems on the cases that both could express.
 
     >>> from diffinity.bench.summary import example
-    >>> [one.verdict for one in differences(example(), "unconstrained", example(), "auto")]
+    >>> [difference.verdict for difference in differences(example(), "unconstrained", example(), "auto")]
     ['better', 'not measured', 'worse']
     """
-    rows_a, rows_b = _expressible(results_a.rows(one)), _expressible(results_b.rows(other))
+    rows_a, rows_b = _expressible(results_a.rows(name_a)), _expressible(results_b.rows(name_b))
     both = [case for case in rows_a if case in rows_b]
-    name = one if one == other else f"{one} → {other}"
+    name = name_a if name_a == name_b else f"{name_a} → {name_b}"
     if not both:
         raise InvalidArgument(f"{name}: the two have no case in common")
 
@@ -117,7 +117,7 @@ def verdict(change: Interval, higher_is_better: bool, ratio: bool) -> Verdict:
     return "better" if (change.low > none) == higher_is_better else "worse"
 
 
-def as_table(found: Sequence[Difference]) -> Table:
+def as_table(comparison: Sequence[Difference]) -> Table:
     """The comparison as a table.
 
     >>> from diffinity.bench.summary import example
@@ -125,12 +125,20 @@ def as_table(found: Sequence[Difference]) -> Table:
     ('0.0%', '100.0%')
     """
     rows = []
-    for one in found:
-        share = one.measure == "satisfied"
-        shown = [_share(one.a), _share(one.b)] if share else [number(one.a, 3), number(one.b, 3)]
-        points = Interval(100 * one.change.estimate, 100 * one.change.low, 100 * one.change.high)
-        change = number(points, 1, " points") if share else number(one.change, 3, " ×")
-        rows.append((one.system, one.measure, *shown, change, str(one.cases), one.verdict))
+    for difference in comparison:
+        share = difference.measure == "satisfied"
+        shown = (
+            [_share(difference.a), _share(difference.b)]
+            if share
+            else [number(difference.a, 3), number(difference.b, 3)]
+        )
+        points = Interval(
+            100 * difference.change.estimate, 100 * difference.change.low, 100 * difference.change.high
+        )
+        change = number(points, 1, " points") if share else number(difference.change, 3, " ×")
+        rows.append(
+            (difference.system, difference.measure, *shown, change, str(difference.cases), difference.verdict)
+        )
     note = "B against A on the same constraints; brackets: 95% paired bootstrap intervals over constraints."
     columns = ("system", "measure", "A", "B", "change", "constraints", "verdict")
     return Table("Comparison", columns, tuple(rows), (note,), worded=(1, 6))

@@ -107,9 +107,9 @@ def drawn(share: NDArray[np.float64], draws: NDArray[np.float64]) -> NDArray[np.
     [0, 1]
     """
     cumulated = share.cumsum(axis=1)
-    found = (cumulated <= draws[:, None] * cumulated[:, -1:]).sum(axis=1)
+    columns = (cumulated <= draws[:, None] * cumulated[:, -1:]).sum(axis=1)
     last = share.shape[1] - 1 - (share[:, ::-1] > 0).argmax(axis=1)
-    return np.minimum(found, last)
+    return np.minimum(columns, last)
 
 
 def guidance(method: str, automata: Sequence[TokenAutomaton], scale: float) -> Guidance:

@@ -79,8 +79,8 @@ class Experiment:
 
 
 EXPERIMENTS: dict[str, Experiment] = {
-    one.name: one
-    for one in (
+    experiment.name: experiment
+    for experiment in (
         Experiment(
             "natural-language",
             "110 constraints from the paper's six sentence templates",
@@ -101,7 +101,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         Experiment(
             "scale",
-            "the guidance scale γ from 1.0 to 2.5",
+            "the guidance scale from 1.0 to 2.5",
             ("natural-language",),
             GUIDED,
             Size(4, 10),
@@ -204,17 +204,17 @@ def select_cases(
     """The cases of a suite that fit the length, and the schemas that were left out, with the reason."""
     if schemas is not None and "json" not in experiment.of:
         raise InvalidArgument(f"the suite {experiment.name} takes no schemas; json, framings and latency do")
-    each = (experiment.quick if quick else experiment.full).each
+    most = (experiment.quick if quick else experiment.full).each
     cases: list[Case] = []
     skipped: list[json_suite.Skipped] = []
     for name in experiment.of:
         if name == "json":
-            found = json_suite.chosen(schemas, rule=selection, vocabulary=vocabulary, length=length)
-            skipped += found.skipped
-            taken = found.kept
+            selected = json_suite.chosen(schemas, rule=selection, vocabulary=vocabulary, length=length)
+            skipped += selected.skipped
+            taken = selected.kept
         else:
             taken = suite(name, seed=seed)
-        cases += taken if each is None else thinned(taken, each)
+        cases += taken if most is None else thinned(taken, most)
     if not cases:
         raise InvalidArgument(f"no case of {experiment.name} fits texts of {length} tokens")
     return cases, skipped
@@ -225,8 +225,8 @@ def named_cases(
 ) -> list[Case]:
     """The cases that a run has, in its order; they must still be what they were.
 
-    >>> found, _ = select_cases(EXPERIMENTS["scale"], seed=0, length=64, vocabulary=None, quick=True)
-    >>> named_cases(EXPERIMENTS["scale"], describe(SuitePlan(tuple(found), 64, 0)), seed=0) == found
+    >>> cases, _ = select_cases(EXPERIMENTS["scale"], seed=0, length=64, vocabulary=None, quick=True)
+    >>> named_cases(EXPERIMENTS["scale"], describe(SuitePlan(tuple(cases), 64, 0)), seed=0) == cases
     True
     """
     there: dict[str, Case] = {}

@@ -92,22 +92,22 @@ def conditional(
     moves, token = transition_matrix(model), model.chain.token
     live = automaton.live(length)
     p_language = float(model.log_acceptance(automaton, length=length).exp())
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     # A text may be reached through several contexts, so a prefix carries the mass of each.
     prefixes: list[tuple[tuple[int, ...], int, NDArray[np.float64]]] = [((), 0, np.zeros(0))]
     while prefixes:
         ids, state, mass = prefixes.pop()
         if len(ids) == length:
             text = text_of(model, list(ids))
-            found[text] = found.get(text, 0.0) + float(mass.sum()) / p_language
+            shares[text] = shares.get(text, 0.0) + float(mass.sum()) / p_language
             continue
         after = mass @ moves if ids else model.chain.start
         for v in np.unique(token[after > 0]).tolist():
             there = int(automaton.next[state, automaton.class_of[v]])
-            along = np.where(token == v, after, 0.0)
-            if there >= 0 and live[len(ids) + 1, there] and along.sum() >= smallest * p_language:
-                prefixes.append(((*ids, v), there, along))
-    return p_language, {**dict(sorted(found.items())), OTHER: max(0.0, 1.0 - sum(found.values()))}
+            reached = np.where(token == v, after, 0.0)
+            if there >= 0 and live[len(ids) + 1, there] and reached.sum() >= smallest * p_language:
+                prefixes.append(((*ids, v), there, reached))
+    return p_language, {**dict(sorted(shares.items())), OTHER: max(0.0, 1.0 - sum(shares.values()))}
 
 
 def total_variation(counts: Mapping[str, int], truth: Mapping[str, float]) -> float:
@@ -204,17 +204,20 @@ def measure(study: Study, progress: Callable[[str], None] = lambda _: None) -> I
     for name in study.constraints:
         automaton = align(study_constraints()[name], vocabulary)
         p_language, truth = conditional(model, automaton, study.length)
-        kept = [ids for ids in own if automaton.accepts(ids.tolist())][: study.samples]
-        rejection = (torch.stack(kept) if kept else own[:0], {"method": "rejection", "seconds": pool_seconds})
+        accepted = [ids for ids in own if automaton.accepts(ids.tolist())][: study.samples]
+        rejection = (
+            torch.stack(accepted) if accepted else own[:0],
+            {"method": "rejection", "seconds": pool_seconds},
+        )
         known = {"constraint": name, "p_language": p_language, "support": len(truth) - 1, "scale": None, "K": None}
         others = _others(study, draws, model, automaton, pool[: study.samples], progress)
-        for found, about in chain([rejection], others):
-            yield {**known, **about, **distance(model, found, truth)}
+        for tokens, about in chain([rejection], others):
+            yield {**known, **about, **distance(model, tokens, truth)}
 
 
-def distance(model: MarkovLM, found: Tensor, truth: Mapping[str, float]) -> Row:
+def distance(model: MarkovLM, tokens: Tensor, truth: Mapping[str, float]) -> Row:
     """How far the texts of tokens (n, L) are from the truth, and how far as many exact draws would be."""
-    texts = [text_of(model, ids) for ids in found.tolist()]
+    texts = [text_of(model, ids) for ids in tokens.tolist()]
     if not texts:
         return {"n": 0, "tv": math.nan, "tv_floor": math.nan}
     counts = Counter(text if text in truth else OTHER for text in texts)
@@ -274,8 +277,8 @@ def table(rows: Sequence[Row]) -> str:
         number = "" if row["K"] is None else f", K = {row['K']}"
         lines.setdefault(f"{row['method']}{scale}{number}", {})[row["constraint"]] = row["tv"]
     written = [f"| system | {' | '.join(names)} | mean |", "|---" * (len(names) + 2) + "|"]
-    for system, found in lines.items():
-        values = [found.get(name, math.nan) for name in names]
+    for system, distances in lines.items():
+        values = [distances.get(name, math.nan) for name in names]
         cells = " | ".join(f"{value:.3f}" for value in [*values, sum(values) / len(values)])
         written.append(f"| {system} | {cells} |")
     return "\n".join(written)

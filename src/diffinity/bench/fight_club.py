@@ -78,7 +78,7 @@ def club_model() -> MarkovLM:
 def constraints() -> dict[str, Constraint]:
     """The three regexes, by name.
 
-    >>> [name for name, one in constraints().items() if one.accepts("The man starts Fight Club.")]
+    >>> [name for name, regex in constraints().items() if regex.accepts("The man starts Fight Club.")]
     ['both open', 'one subject']
     """
     return {name: Regex(pattern) for name, pattern in REGEXES.items()}
@@ -91,8 +91,8 @@ def true_share(model: MarkovLM, constraint: Constraint, length: int) -> float:
     0.44
     """
     vocabulary = Vocabulary.from_tokenizer(model.tokenizer)
-    both = [align(one, vocabulary) for one in (constraint & Regex("The .*"), constraint)]
-    the, either = (float(model.log_acceptance(one, length=length)) for one in both)
+    both = [align(language, vocabulary) for language in (constraint & Regex("The .*"), constraint)]
+    the, either = (float(model.log_acceptance(language, length=length)) for language in both)
     return math.exp(the - either)
 
 
@@ -191,8 +191,8 @@ def measure(study: Study, progress: Callable[[str], None] = lambda _: None) -> I
             return {**known, **count(texts, constraint)}
 
         began = time.perf_counter()
-        kept = [ids for ids in own if automaton.accepts(ids.tolist())][:n]
-        yield row("rejection", torch.stack(kept) if kept else own[:0], began)
+        accepted = [ids for ids in own if automaton.accepts(ids.tolist())][:n]
+        yield row("rejection", torch.stack(accepted) if accepted else own[:0], began)
         began = time.perf_counter()
         written = masked_autoregressive(model, automaton, n, study.length, study.seed)
         yield row("autoregressive", torch.from_numpy(written), began)
@@ -257,8 +257,8 @@ def table(rows: Sequence[Row]) -> str:
     for row in rows:
         lines.setdefault(row["system"], {})[row["regex"]] = row["share_the"] if row["n"] else None
     written = [f"| system | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    for system, found in lines.items():
-        values = [found.get(name) for name in names]
+    for system, shares in lines.items():
+        values = [shares.get(name) for name in names]
         written.append(f"| {system} | {' | '.join('–' if v is None else f'{100 * v:.1f}%' for v in values)} |")
     return "\n".join(written)
 

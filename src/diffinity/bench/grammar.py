@@ -109,7 +109,7 @@ def sentences(text: str) -> list[str]:
     >>> sentences("User: Hello there. How are you?")
     ['Hello there.', 'How are you?']
     """
-    found = []
+    divided = []
     for line in text.translate(_PLAIN).splitlines():
         spoken = re.sub(r"^(User|System|Assistant):\s*", "", line.strip())
         for part in _SENTENCE_END.split(spoken):
@@ -117,8 +117,8 @@ def sentences(text: str) -> list[str]:
             if sentence.count('"') % 2:  # the parser stumbles over a quotation mark without its partner
                 sentence = sentence.strip("\"'").strip()
             if re.search("[A-Za-z]", sentence):
-                found.append(sentence)
-    return found
+                divided.append(sentence)
+    return divided
 
 
 def judge(texts: Sequence[str]) -> list[list[Verdict]]:
@@ -126,18 +126,18 @@ def judge(texts: Sequence[str]) -> list[list[Verdict]]:
     divided = [sentences(text) for text in texts]
     every = list(dict.fromkeys(sentence for part in divided for sentence in part))
     words = {sentence: _words(sentence) for sentence in every}
-    unknown = _misspelt({form for found in words.values() for word in found for form in _forms(word)})
+    unknown = _misspelt({form for its_words in words.values() for word in its_words for form in _forms(word)})
     to_parse = [sentence for sentence in every if 1 < len(words[sentence]) <= MOST_WORDS]
     parsed = dict(zip(to_parse, _parse(to_parse), strict=True))
     verdicts = {
         sentence: Verdict(
             sentence,
-            len(found),
-            tuple(word for word in found if _forms(word) <= unknown),
-            _doubled(found),
+            len(its_words),
+            tuple(word for word in its_words if _forms(word) <= unknown),
+            _doubled(its_words),
             parsed.get(sentence),
         )
-        for sentence, found in words.items()
+        for sentence, its_words in words.items()
     }
     return [[verdicts[sentence] for sentence in part] for part in divided]
 
@@ -168,15 +168,15 @@ def _misspelt(words: set[str]) -> set[str]:
 
 def _parse(every: Sequence[str]) -> list[bool | None]:
     """Whether each sentence is parsed as a whole; None where the parser gave up."""
-    found: list[bool | None] = []
+    parsed: list[bool | None] = []
     for start in range(0, len(every), AT_ONCE):
         part = every[start : start + AT_ONCE]
         verdicts = _parse_together(part)
         if len(verdicts) != len(part):  # the parser ran out of time on one of them: ask for each by itself
             alone = [_parse_together([sentence]) for sentence in part]
             verdicts = [answer[0] if len(answer) == 1 else None for answer in alone]
-        found += verdicts
-    return found
+        parsed += verdicts
+    return parsed
 
 
 def _parse_together(every: Sequence[str]) -> list[bool | None]:

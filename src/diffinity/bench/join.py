@@ -60,16 +60,16 @@ def join(paths: Sequence[Path], out: Path) -> Run:
 
 
 def _samples(runs: Sequence[Run]) -> list[SampleRow]:
-    found: dict[tuple[str, str, int], SampleRow] = {}
+    rows: dict[tuple[str, str, int], SampleRow] = {}
     for run in runs:
         for row in run.samples:
-            before = found.setdefault(row.key, row)
+            before = rows.setdefault(row.key, row)
             if (before.text, before.outcome) != (row.text, row.outcome):
                 raise RunError(
                     f"{run.path} has another text than a run before it for sample {row.index} of {row.system} on "
                     f"{row.case}: join runs of different systems or constraints"
                 )
-    return list(found.values())
+    return list(rows.values())
 
 
 def _info(runs: Sequence[Run]) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def read(schemas: str | Path | None = None) -> Selection:
     diffinity.errors.InvalidArgument: there are no schemas at 'nowhere.jsonl': give a .json or .jsonl file, \
 a folder of .json files, or "hub"
     """
-    kept, skipped = [], []
+    cases, skipped = [], []
     for row in _rows(schemas):
         identity = f"json/{row.subset}/{row.name}"
         try:
@@ -111,8 +111,8 @@ a folder of .json files, or "hub"
         except ConstraintError as refusal:
             skipped.append(Skipped(identity, row.subset, _first_line(refusal)))
             continue
-        kept.append(Case(identity, row.subset, constraint, "json", constraint.text))
-    return Selection(_unique(kept), skipped)
+        cases.append(Case(identity, row.subset, constraint, "json", constraint.text))
+    return Selection(_unique(cases), skipped)
 
 
 def selected(
@@ -133,15 +133,15 @@ def selected(
         raise InvalidArgument(f"the selection rule is 'ours' or 'paper', not {rule!r}")
     if (vocabulary is None) != (length is None):
         raise InvalidArgument("give a vocabulary and a length together: only both say whether a schema fits")
-    kept, skipped = [], []
+    accepted, skipped = [], []
     for case in cases:
         try:
             _check(case, rule, vocabulary, length, framing)
         except ConstraintError as refusal:
             skipped.append(Skipped(case.id, case.category, _first_line(refusal)))
         else:
-            kept.append(case)
-    return Selection(kept, skipped)
+            accepted.append(case)
+    return Selection(accepted, skipped)
 
 
 def paper_bytes(states: int) -> int:
@@ -261,10 +261,10 @@ def _hub(subset: str) -> Iterator[_Row]:
         raise InvalidArgument(
             "reading JSONSchemaBench from the hub needs pyarrow: `pip install pyarrow`"
         ) from None
-    for each in [subset] if subset else SUBSETS:
-        for file in _fetched(f"{each}/test-*.parquet"):
+    for name in [subset] if subset else SUBSETS:
+        for file in _fetched(f"{name}/test-*.parquet"):
             for row in parquet.read_table(file).to_pylist():
-                yield _row(row, each, "")
+                yield _row(row, name, "")
 
 
 def _fetched(pattern: str) -> list[Path]:

@@ -142,9 +142,9 @@ def self_bleu(texts: Sequence[str]) -> float:
     if len(texts) < 2:
         return math.nan
     words = [words_of(text) for text in texts]
-    counted = {n: [Counter(_grams(each, n)) for each in words] for n in range(1, BLEU_ORDER + 1)}
+    counted = {n: [Counter(_grams(text_words, n)) for text_words in words] for n in range(1, BLEU_ORDER + 1)}
     highest = {n: _two_highest(counts) for n, counts in counted.items()}
-    lengths = [len(each) for each in words]
+    lengths = [len(text_words) for text_words in words]
 
     def score(i: int) -> float:
         def most(n: int) -> Counter[Gram]:

@@ -47,15 +47,15 @@ def _sentences(seed: int) -> Iterator[list[Sentence]]:
 def _distinct(template: Template, n_words: int, seed: int) -> list[Sentence]:
     """The first 20 draws of a template that are not equal to an earlier one."""
     rng = Random(f"{seed}/{template}")
-    found: dict[object, Sentence] = {}
-    while len(found) < OF_EACH:
+    sentences: dict[object, Sentence] = {}
+    while len(sentences) < OF_EACH:
         words = _draw(rng, n_words)
         most = MOST_N.get(template)
-        n = None if most is None else 1 + len(found) % most
+        n = None if most is None else 1 + len(sentences) % most
         # Two words in any order are one constraint, whichever was drawn first.
         same = frozenset(words) if template == "appearance" else (words, n)
-        found.setdefault(same, Sentence(template, words, n, ignore_case=True))
-    return list(found.values())
+        sentences.setdefault(same, Sentence(template, words, n, ignore_case=True))
+    return list(sentences.values())
 
 
 def _draw(rng: Random, n: int) -> tuple[str, ...]:

@@ -169,10 +169,12 @@ def over_option(
 ) -> Plot | None:
     """A measure against the values of an option, a line for each system."""
     lines: dict[str, list[tuple[Any, Interval]]] = {}
-    for base, value, one in by_option(summaries, option):
-        found = {"satisfied, %": one.satisfaction, "perplexity of matching samples": one.perplexity}[measure]
-        if math.isfinite(found.estimate):
-            lines.setdefault(base, []).append((value, found))
+    for base, value, summary in by_option(summaries, option):
+        interval = {"satisfied, %": summary.satisfaction, "perplexity of matching samples": summary.perplexity}[
+            measure
+        ]
+        if math.isfinite(interval.estimate):
+            lines.setdefault(base, []).append((value, interval))
     if not lines:
         return None
     factor = 100.0 if measure.endswith("%") else 1.0
@@ -181,9 +183,12 @@ def over_option(
         for i, (base, points) in enumerate(lines.items()):
             axes.errorbar(
                 [value for value, _ in points],
-                [factor * found.estimate for _, found in points],
+                [factor * interval.estimate for _, interval in points],
                 yerr=list(
-                    zip(*([factor * max(0.0, end) for end in _around(found)] for _, found in points), strict=True)
+                    zip(
+                        *([factor * max(0.0, end) for end in _around(interval)] for _, interval in points),
+                        strict=True,
+                    )
                 ),
                 marker=MARKERS[i % len(MARKERS)],
                 color=CYCLE[i % len(CYCLE)],
@@ -235,7 +240,7 @@ def latency(results: Results, summaries: Mapping[str, Summary]) -> list[Plot]:
     """Time per sample against transitions, one plot for each batch size, the unconstrained model as a line."""
     plots = []
     for batch in sorted({batch for _, batch, _ in by_option(summaries, "batch")}):
-        names = [one.system for _, value, one in by_option(summaries, "batch") if value == batch]
+        names = [summary.system for _, value, summary in by_option(summaries, "batch") if value == batch]
 
         def draw(axes: Any, names: Sequence[str] = names) -> None:
             for i, name in enumerate(names):
@@ -299,13 +304,13 @@ def study_lines(
 
 
 def _times(results: Results, name: str) -> list[tuple[int, float]]:
-    found = []
+    points = []
     for case, lines in results.rows(name).items():
         seconds = [row.seconds for row in lines if row.seconds is not None]
         transitions = results.run.cases[case].facts.get("transitions")
         if seconds and transitions:
-            found.append((int(transitions), min(seconds)))
-    return sorted(found)
+            points.append((int(transitions), min(seconds)))
+    return sorted(points)
 
 
 def _around(value: Interval) -> tuple[float, float]:
@@ -358,12 +363,12 @@ def together(points: Sequence[tuple[float, float, str]]) -> list[tuple[float, fl
     >>> together([(5.0, 99.8, "c"), (10.1, 99.9, "b"), (10.0, 100.0, "a")])
     [(10.0, 100.0, 'a, b'), (5.0, 99.8, 'c')]
     """
-    found: list[tuple[float, float, str]] = []
+    merged: list[tuple[float, float, str]] = []
     for x, y, name in sorted(points, key=lambda point: (-point[1], point[0])):
-        there = [i for i, (px, py, _) in enumerate(found) if abs(py - y) < 1 and abs(math.log(px / x)) < 0.02]
+        there = [i for i, (px, py, _) in enumerate(merged) if abs(py - y) < 1 and abs(math.log(px / x)) < 0.02]
         if there:
-            px, py, names = found[there[0]]
-            found[there[0]] = px, py, f"{names}, {name}"
+            px, py, names = merged[there[0]]
+            merged[there[0]] = px, py, f"{names}, {name}"
         else:
-            found.append((x, y, name))
-    return found
+            merged.append((x, y, name))
+    return merged

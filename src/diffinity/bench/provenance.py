@@ -30,13 +30,13 @@ def versions() -> dict[str, str]:
     >>> sorted(versions())[:1]
     ['diffinity']
     """
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def machine() -> dict[str, Any]:

@@ -28,7 +28,7 @@ from diffinity.errors import CheckpointError, InvalidArgument
 MARKDOWN, PAGE, NUMBERS = "report.md", "report.html", "results.csv"
 CSV_COLUMNS = ("run", "suite", "system", "category", "measure", "value", "low", "high", "n")
 OPTIONS = {
-    "scale": "guidance scale γ",
+    "scale": "guidance scale",
     "steps": "denoising steps",
     "framing": "framing",
     "batch": "texts a call",
@@ -182,7 +182,8 @@ def _plots(
         made += plots.latency(results, summaries)
     elif option == "framing":
         satisfied = {
-            f"{base}, {value}": one.satisfaction for base, value, one in tables.by_option(summaries, option)
+            f"{base}, {value}": summary.satisfaction
+            for base, value, summary in tables.by_option(summaries, option)
         }
         made.append(plots.bars(suite, "framings", "Satisfaction by framing.", "satisfied, %", satisfied, 100.0))
     elif option is not None:
@@ -190,13 +191,16 @@ def _plots(
             made.append(plots.over_option(suite, option, OPTIONS[option], summaries, measure))
     else:
         made.append(
-            plots.trade_off(suite, {one.system: (one.perplexity, one.satisfaction) for one in summaries.values()})
+            plots.trade_off(
+                suite,
+                {summary.system: (summary.perplexity, summary.satisfaction) for summary in summaries.values()},
+            )
         )
         known = [
             name for name in ("auto", "auto-argmax", "paper", "llguidance", "dingo", "unconstrained") if name in by
         ]
         made.append(plots.categories(suite, by, known or list(by)[:6]))
-        times = {name: one.overhead for name, one in summaries.items()}
+        times = {name: summary.overhead for name, summary in summaries.items()}
         caption = "Time relative to the same model without a constraint."
         made.append(plots.bars(suite, "overhead", caption, "times the unconstrained model's time", times))
     yield from (plot for plot in made if plot is not None)
@@ -210,32 +214,32 @@ def _numbers(
 ) -> Iterator[tuple[Any, ...]]:
     run = results.run
     for name, whole in summaries.items():
-        for category, one in [("all", whole), *by[name].items()]:
+        for category, summary in [("all", whole), *by[name].items()]:
             values: dict[str, Interval | float | None] = {
-                "satisfaction": one.satisfaction,
-                f"pass@{one.k}": one.pass_k,
-                "perplexity of matching": one.perplexity,
-                "perplexity of all": one.perplexity_all,
-                "nats of matching": one.nats,
-                "tokens of matching": one.tokens,
-                "seconds a sample": one.seconds,
-                "overhead": one.overhead,
-                "distinct-2": one.distinct_2,
-                "self-BLEU": one.self_bleu,
-                "fluency": one.fluency,
-                "sentences fully parsed": one.grammar.parsed_share,
-                "words in no dictionary": one.grammar.non_word_share,
-                "clean sentences": one.grammar.clean_share,
-                "peak memory, bytes": one.peak_memory,
-                "constraints": one.cases,
-                "constraints not expressible": one.unsupported,
-                "constraints failed": one.errors,
-                "classifier AUC": one.auc,
+                "satisfaction": summary.satisfaction,
+                f"pass@{summary.k}": summary.pass_k,
+                "perplexity of matching": summary.perplexity,
+                "perplexity of all": summary.perplexity_all,
+                "nats of matching": summary.nats,
+                "tokens of matching": summary.tokens,
+                "seconds a sample": summary.seconds,
+                "overhead": summary.overhead,
+                "distinct-2": summary.distinct_2,
+                "self-BLEU": summary.self_bleu,
+                "fluency": summary.fluency,
+                "sentences fully parsed": summary.grammar.parsed_share,
+                "words in no dictionary": summary.grammar.non_word_share,
+                "clean sentences": summary.grammar.clean_share,
+                "peak memory, bytes": summary.peak_memory,
+                "constraints": summary.cases,
+                "constraints not expressible": summary.unsupported,
+                "constraints failed": summary.errors,
+                "classifier AUC": summary.auc,
             }
             for measure, value in values.items():
                 cells = _cells(value)
                 if cells is not None:
-                    yield (run.path.name, run.suite, name, category, measure, *cells, one.samples)
+                    yield (run.path.name, run.suite, name, category, measure, *cells, summary.samples)
 
 
 def _cells(value: Interval | float | None) -> tuple[Any, Any, Any] | None:
@@ -252,15 +256,15 @@ def _digits(value: float) -> str:
 
 def _study_numbers(run: Run) -> tuple[tuple[Any, ...], ...]:
     """The numbers of a study's rows, each named by the words of its row."""
-    found = []
+    numbers = []
     for row in run.study:
         words = " ".join(str(value) for value in row.values() if isinstance(value, str))
         for name, value in row.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
-                found.append(
+                numbers.append(
                     (run.path.name, run.suite, words, "all", name, _digits(value), "", "", row.get("n", ""))
                 )
-    return tuple(found)
+    return tuple(numbers)
 
 
 # ---- the report as text

@@ -70,7 +70,7 @@ class CompanionScorer:
         """One score a text; the end token after it is scored too, so that breaking off is not free."""
         eos = self.model.eos_token_id
         encoded = self.model.tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        rows = [[*each.ids, eos] for each in encoded]
+        rows = [[*encoding.ids, eos] for encoding in encoded]
         return _in_batches(rows, self.batch_size, eos, self.model.log_probs)
 
 

@@ -93,7 +93,8 @@ def grammar_counts(
     for first in range(0, len(missing), AT_ONCE):
         part = missing[first : first + AT_ONCE]
         made = {
-            text_key(text): GrammarCounts.of(found) for text, found in zip(part, grammar.judge(part), strict=True)
+            text_key(text): GrammarCounts.of(verdicts)
+            for text, verdicts in zip(part, grammar.judge(part), strict=True)
         }
         known |= made
         _add(path, [{"key": key, "counts": astuple(counts)} for key, counts in made.items()])

@@ -123,7 +123,7 @@ def _plan(folder: RunFolder, request: Request, experiment: Experiment, settings:
         quick=request.quick,
     )
     plan = replace(plan, cases=tuple(cases))
-    folder.update(left_out=[{"id": one.id, "reason": one.reason} for one in skipped])
+    folder.update(left_out=[{"id": case.id, "reason": case.reason} for case in skipped])
     folder.write_cases(describe(plan, sizes=experiment.option == "batch"))
     return plan
 
@@ -133,12 +133,12 @@ def _run_study(request: Request, tell: Callable[[str], None]) -> Outcome:
     if request.systems and not study.takes_systems:
         raise InvalidArgument(f"the suite {request.suite} has its own systems; leave --systems out")
     names = tuple(chosen(request.systems))
-    kept: dict[str, Any] = {
+    options: dict[str, Any] = {
         name: getattr(request, name) for name in ("quick", "seed", "samples", "steps", "length")
     }
-    settings = StudySettings(**kept, systems=names, models=request.models)
+    settings = StudySettings(**options, systems=names, models=request.models)
     one_thread()
-    with RunFolder.open(request.out, request.suite, {**kept, "systems": list(names)}) as folder:
+    with RunFolder.open(request.out, request.suite, {**options, "systems": list(names)}) as folder:
         _begin(folder, study_command(request), names, _fingerprints(request.models, names))
         complete = run_study(folder, study, settings, tell)
         _finish(folder)
@@ -192,11 +192,11 @@ def _finish(folder: RunFolder) -> None:
 
 def _fingerprints(models: Models, names: Sequence[str]) -> dict[str, dict[str, str]]:
     """The models that the systems use, by role."""
-    found: dict[str, dict[str, str]] = {}
+    by_role: dict[str, dict[str, str]] = {}
     for role in dict.fromkeys(entry_of(name).role for name in names):
         folder = models.folder(role)
-        found[role] = {"source": models.source(role), **(fingerprint(folder) if folder else {})}
-    return found
+        by_role[role] = {"source": models.source(role), **(fingerprint(folder) if folder else {})}
+    return by_role
 
 
 def _case_command(request: Request, settings: Mapping[str, Any], jobs: int | None) -> str:

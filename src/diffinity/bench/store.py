@@ -216,7 +216,7 @@ def read_run(path: Path) -> Run:
 
 def read_samples(path: Path) -> Iterator[SampleRow]:
     """The lines of a samples.jsonl."""
-    known = {one.name for one in dataclasses.fields(SampleRow)}
+    known = {column.name for column in dataclasses.fields(SampleRow)}
     for number, line in enumerate(read_lines(path), start=1):
         if not {"case", "system", "index"} <= line.keys() <= known:
             raise RunError(f"{path.name}, line {number}: not a sample of this version's format")

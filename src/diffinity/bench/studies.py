@@ -142,7 +142,7 @@ def _fidelity_plots(rows: Sequence[Row]) -> Iterator[Plot]:
             "scale",
             "tv",
             "method",
-            labels=("guidance scale γ", distance),
+            labels=("guidance scale", distance),
         ),
         plots.study_lines(
             "fidelity-particles",
@@ -220,8 +220,8 @@ def _club_plots(rows: Sequence[Row]) -> Iterator[Plot]:
 
 
 def _mean(rows: Sequence[Row], name: str) -> float | None:
-    found = [row[name] for row in rows if row.get(name) is not None]
-    return sum(found) / len(found) if found else None
+    values = [row[name] for row in rows if row.get(name) is not None]
+    return sum(values) / len(values) if values else None
 
 
 STUDIES: dict[str, StudySuite] = {

@@ -93,10 +93,10 @@ class Results:
 
     @cached_property
     def _by_system(self) -> dict[str, dict[str, list[SampleRow]]]:
-        found: dict[str, dict[str, list[SampleRow]]] = {}
+        by_system: dict[str, dict[str, list[SampleRow]]] = {}
         for row in self.run.samples:
-            found.setdefault(row.system, {}).setdefault(row.case, []).append(row)
-        return found
+            by_system.setdefault(row.system, {}).setdefault(row.case, []).append(row)
+        return by_system
 
     def score(self, row: SampleRow) -> Score | None:
         """Nats and tokens of a sample's text; None if it was not scored."""
@@ -109,8 +109,8 @@ class Results:
 
     def fluency(self, row: SampleRow) -> int | None:
         """The judge's rating of a sample's text, if there is one."""
-        found = self.ratings.get(text_key(row.text)) if row.text is not None else None
-        return None if found is None else found[1]
+        rating = self.ratings.get(text_key(row.text)) if row.text is not None else None
+        return None if rating is None else rating[1]
 
 
 def example() -> Results:
@@ -194,9 +194,9 @@ def perplexity_of(
     totals, counts = [], []
     for lines in cases:
         scored = [results.log_perplexity(row) for row in lines if row.outcome == "sample" and which(row)]
-        found = [score for score in scored if score is not None]
-        totals.append(sum(found))
-        counts.append(len(found))
+        measured = [score for score in scored if score is not None]
+        totals.append(sum(measured))
+        counts.append(len(measured))
     if not sum(counts):
         return NOTHING
     return bootstrap(totals, counts, transform=np.exp, resamples=RESAMPLES)
@@ -209,8 +209,8 @@ def _nats(results: Results, cases: Iterable[Sequence[SampleRow]]) -> Interval:
     ]
     if not any(scored):
         return NOTHING
-    totals = [sum(score.nats for score in found) for found in scored]
-    return bootstrap(totals, [len(found) for found in scored], resamples=RESAMPLES)
+    totals = [sum(score.nats for score in scores) for scores in scored]
+    return bootstrap(totals, [len(scores) for scores in scored], resamples=RESAMPLES)
 
 
 def reference_of(system: str) -> str | None:
@@ -222,8 +222,8 @@ def reference_of(system: str) -> str | None:
     base, options = split(system)
     if base not in REGISTRY or REGISTRY[base].reference is None:
         return None
-    kept = {name: value for name, value in options.items() if name in ("batch", "steps")}
-    written = ",".join(f"{name}={value}" for name, value in kept.items())
+    shared = {name: value for name, value in options.items() if name in ("batch", "steps")}
+    written = ",".join(f"{name}={value}" for name, value in shared.items())
     return f"{REGISTRY[base].reference}{'@' if written else ''}{written}"
 
 
@@ -241,12 +241,12 @@ def _overhead(results: Results, system: str, cases: Mapping[str, list[SampleRow]
 
 def _case_seconds(cases: Mapping[str, list[SampleRow]]) -> dict[str, float]:
     """Seconds per sample of each case: the median of its calls."""
-    found = {}
+    seconds = {}
     for case, lines in cases.items():
         times = [row.seconds for row in lines if row.seconds is not None]
         if times:
-            found[case] = float(np.median(times))
-    return found
+            seconds[case] = float(np.median(times))
+    return seconds
 
 
 def _flags(lines: Sequence[SampleRow], wanted: int) -> list[bool]:

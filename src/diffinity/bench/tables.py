@@ -22,34 +22,36 @@ def main_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
     ('auto', '2', '100.0% [100.0, 100.0]')
     """
     suite = results.run.suite
-    k = max((one.k for one in summaries.values()), default=10)
+    k = max((summary.k for summary in summaries.values()), default=10)
     known = {measure: published(suite, measure) for measure in ("satisfaction", "overhead")}
     columns: dict[str, list[str]] = {"system": list(summaries)}
 
     def add(heading: str, shown: Callable[[Summary], str]) -> None:
-        columns[heading] = [shown(one) for one in summaries.values()]
+        columns[heading] = [shown(summary) for summary in summaries.values()]
 
     def add_published(heading: str, measure: str) -> None:
         there = known[measure]
         if there is not None and "paper" in summaries:
-            add(f"{heading}: {HEADING}", lambda one: there.shown if one.system == "paper" else "")
+            add(f"{heading}: {HEADING}", lambda summary: there.shown if summary.system == "paper" else "")
 
-    def times_plain(one: Summary) -> str:
-        plain = summaries.get(reference_of(one.system) or "")
-        return DASH if plain is None else number(ratio(one.perplexity, plain.perplexity_all), 2)
+    def times_plain(summary: Summary) -> str:
+        plain = summaries.get(reference_of(summary.system) or "")
+        return DASH if plain is None else number(ratio(summary.perplexity, plain.perplexity_all), 2)
 
     add(
         "constraints",
-        lambda one: f"{one.cases}" + (f" of {one.cases + one.unsupported}" if one.unsupported else ""),
+        lambda summary: (
+            f"{summary.cases}" + (f" of {summary.cases + summary.unsupported}" if summary.unsupported else "")
+        ),
     )
-    add("satisfied", lambda one: percent(one.satisfaction))
+    add("satisfied", lambda summary: percent(summary.satisfaction))
     add_published("satisfied", "satisfaction")
-    add(f"pass@{k}", lambda one: percent(one.pass_k))
-    add("perplexity of matching", lambda one: number(one.perplexity) if results.scorer else NOT_MEASURED)
+    add(f"pass@{k}", lambda summary: percent(summary.pass_k))
+    add("perplexity of matching", lambda summary: number(summary.perplexity) if results.scorer else NOT_MEASURED)
     if results.scorer:
         add("× unconstrained", times_plain)
-    add("seconds a sample", lambda one: number(one.seconds, 3))
-    add("overhead", lambda one: number(one.overhead, 2))
+    add("seconds a sample", lambda summary: number(summary.seconds, 3))
+    add("overhead", lambda summary: number(summary.overhead, 2))
     add_published("overhead", "overhead")
     rows = zip(*columns.values(), strict=True)
     notes = [
@@ -82,13 +84,17 @@ def category_table(
     suite = results.run.suite
     known = [published(suite, "satisfaction", category) for category in [None, *categories]]
     rows = [
-        (name, percent(one.satisfaction), *(percent(by[name][category].satisfaction) for category in categories))
-        for name, one in summaries.items()
+        (
+            name,
+            percent(summary.satisfaction),
+            *(percent(by[name][category].satisfaction) for category in categories),
+        )
+        for name, summary in summaries.items()
     ]
     notes = []
     if any(known):
-        rows.insert(0, (f"{HEADING}: the paper's method", *(one.shown if one else "" for one in known)))
-        if any(one and one.source == COPIED for one in known):
+        rows.insert(0, (f"{HEADING}: the paper's method", *(figure.shown if figure else "" for figure in known)))
+        if any(figure and figure.source == COPIED for figure in known):
             notes.append(f"The paper's numbers per category are given {COPIED}.")
     return Table("Satisfaction by category", ("system", "all", *categories), tuple(rows), tuple(notes))
 
@@ -104,19 +110,19 @@ def texts_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
     rows = [
         (
             name,
-            number(one.perplexity_all) if results.scorer else NOT_MEASURED,
-            number(one.tokens) if results.scorer else NOT_MEASURED,
-            number(one.nats) if results.scorer else NOT_MEASURED,
-            number(one.distinct_2, 2),
-            number(one.self_bleu, 2),
-            *_grammar_cells(one),
-            NOT_MEASURED if one.fluency is None else f"{one.fluency:.2f} of 5 ({one.rated} rated)",
-            DASH if one.peak_memory is None else f"{one.peak_memory / 1e6:,.0f} MB",
-            str(one.unsupported),
-            str(one.errors),
-            number(one.auc, 3),
+            number(summary.perplexity_all) if results.scorer else NOT_MEASURED,
+            number(summary.tokens) if results.scorer else NOT_MEASURED,
+            number(summary.nats) if results.scorer else NOT_MEASURED,
+            number(summary.distinct_2, 2),
+            number(summary.self_bleu, 2),
+            *_grammar_cells(summary),
+            NOT_MEASURED if summary.fluency is None else f"{summary.fluency:.2f} of 5 ({summary.rated} rated)",
+            DASH if summary.peak_memory is None else f"{summary.peak_memory / 1e6:,.0f} MB",
+            str(summary.unsupported),
+            str(summary.errors),
+            number(summary.auc, 3),
         )
-        for name, one in summaries.items()
+        for name, summary in summaries.items()
     ]
     columns = (
         "system",
@@ -155,8 +161,8 @@ def texts_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
     return Table("Texts, memory and failures", columns, tuple(rows), tuple(notes))
 
 
-def _grammar_cells(one: Summary) -> tuple[str, str, str]:
-    counts = one.grammar
+def _grammar_cells(summary: Summary) -> tuple[str, str, str]:
+    counts = summary.grammar
     if not counts.sentences:
         return NOT_MEASURED, NOT_MEASURED, NOT_MEASURED
     return f"{counts.clean_share:.2f}", f"{counts.parsed_share:.2f}", f"{counts.non_word_share:.1%}"
@@ -196,18 +202,18 @@ def aims_table(results: Results, summaries: Mapping[str, Summary]) -> Table | No
 
 def _not_ours(summaries: Mapping[str, Summary]) -> list[Summary]:
     return [
-        one
-        for name, one in summaries.items()
+        summary
+        for name, summary in summaries.items()
         if split(name)[0] in REGISTRY and REGISTRY[split(name)[0]].group == "baselines"
     ]
 
 
-def _at_least_as_good(one: Summary, than: Summary) -> bool:
+def _at_least_as_good(summary: Summary, than: Summary) -> bool:
     """On all constraints: a system that leaves some out has no say."""
     return (
-        not one.unsupported
-        and one.satisfaction.estimate >= than.satisfaction.estimate
-        and one.perplexity.estimate <= than.perplexity.estimate
+        not summary.unsupported
+        and summary.satisfaction.estimate >= than.satisfaction.estimate
+        and summary.perplexity.estimate <= than.perplexity.estimate
     )
 
 
@@ -218,21 +224,21 @@ def option_table(results: Results, summaries: Mapping[str, Summary], option: str
     """One row for every system and value of an option.
 
     >>> from diffinity.bench.summary import example
-    >>> len(option_table(example(), summaries_of(example()), "scale", "γ").rows)
+    >>> len(option_table(example(), summaries_of(example()), "scale", "guidance scale").rows)
     2
     """
     rows = []
-    plain = [(name, DASH, one) for name, one in summaries.items() if option not in split(name)[1]]
-    for base, value, one in [*by_option(summaries, option), *plain]:
+    plain = [(name, DASH, summary) for name, summary in summaries.items() if option not in split(name)[1]]
+    for base, value, summary in [*by_option(summaries, option), *plain]:
         rows.append(
             (
                 base,
                 str(value),
-                percent(one.satisfaction),
-                number(one.perplexity) if results.scorer else NOT_MEASURED,
-                number(one.perplexity_all) if results.scorer else NOT_MEASURED,
-                number(one.seconds, 3),
-                number(one.overhead, 2),
+                percent(summary.satisfaction),
+                number(summary.perplexity) if results.scorer else NOT_MEASURED,
+                number(summary.perplexity_all) if results.scorer else NOT_MEASURED,
+                number(summary.seconds, 3),
+                number(summary.overhead, 2),
             )
         )
     columns = (
@@ -254,10 +260,10 @@ def by_option(summaries: Mapping[str, Summary], option: str) -> Iterator[tuple[s
     >>> list(by_option(summaries_of(example()), "scale"))
     []
     """
-    for name, one in summaries.items():
+    for name, summary in summaries.items():
         base, options = split(name)
         if option in options:
-            yield base, options[option], one
+            yield base, options[option], summary
 
 
 def matching(results: Results, systems: Sequence[str]) -> dict[str, dict[str, Interval]]:
@@ -283,10 +289,10 @@ def match_table(results: Results, systems: Sequence[str]) -> Table:
     >>> match_table(example(), ["auto"]).rows[0][1::2]
     ('4', '0', '—')
     """
-    found = matching(results, systems)
+    perplexities = matching(results, systems)
     rows = []
     for name in systems:
-        groups = [found["matching"][name], found["not matching"][name]]
+        groups = [perplexities["matching"][name], perplexities["not matching"][name]]
         flags = [row.valid for lines in results.rows(name).values() for row in lines]
         shown = [number(group) if results.scorer else NOT_MEASURED for group in groups]
         counted = [str(flags.count(match)) for match in (True, False)]

@@ -215,27 +215,27 @@ def in_processes(plan: Plan, jobs: Sequence[Job], count: int) -> Iterator[Done]:
     A process that dies (killed for its memory, say) costs the job that it was at; a new one takes its place.
     """
     waiting = list(reversed(jobs))
-    hired: dict[Connection, _Hired] = {}
+    workers: dict[Connection, _WorkerProcess] = {}
     try:
-        while waiting or hired:
-            while waiting and len(hired) < count:
-                one = _Hired(plan)
-                hired[one.ours] = one
-                one.give(waiting.pop())
-            for ready in wait(list(hired)):
+        while waiting or workers:
+            while waiting and len(workers) < count:
+                worker = _WorkerProcess(plan)
+                workers[worker.ours] = worker
+                worker.give(waiting.pop())
+            for ready in wait(list(workers)):
                 assert isinstance(ready, Connection)
-                one = hired[ready]
-                yield one.result()
-                if one.process.exitcode is None and waiting:
-                    one.give(waiting.pop())
+                worker = workers[ready]
+                yield worker.result()
+                if worker.process.exitcode is None and waiting:
+                    worker.give(waiting.pop())
                 else:
-                    hired.pop(ready).dismiss()
+                    workers.pop(ready).dismiss()
     finally:
-        for one in hired.values():
-            one.stop()
+        for worker in workers.values():
+            worker.stop()
 
 
-class _Hired:
+class _WorkerProcess:
     """A process with a pipe to it, and the job that it is at."""
 
     def __init__(self, plan: Plan) -> None:
