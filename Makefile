@@ -46,7 +46,7 @@ RUNS ?= runs
 CORPUS ?= corpus.jsonl
 TRAIN = $(BIN)/diffinity train $(CORPUS) --batch-tokens 2048 --length 96 --bfloat16 --threads 1
 embedded: .venv/dev
-	$(TRAIN) --out $(RUNS)/plaid --vocab-size 8192 --dim 192 --n-blocks 8 --n-heads 6 --steps 100000 --cooldown 20000
+	$(TRAIN) --out $(RUNS)/plaid --vocab-size 8192 --dim 160 --n-blocks 6 --n-heads 5 --mixed 0.3 --steps 100000 --cooldown 20000
 	$(TRAIN) --out $(RUNS)/autoregressive --kind autoregressive --tokenizer $(RUNS)/plaid/tokenizer.json --steps 20000 --cooldown 6000
 	$(TRAIN) --out $(RUNS)/masked --kind masked --tokenizer $(RUNS)/plaid/tokenizer.json --steps 100000 --cooldown 20000
 	$(BIN)/python -m diffinity.training.release $(RUNS) $(CORPUS)
