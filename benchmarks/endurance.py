@@ -67,6 +67,13 @@ def texts_one_by_one(model: TextModel, threads: int, calls: int) -> list[list[st
     return [texts_of(model, number, calls) for number in range(threads)]
 
 
+def came_from_an_interrupt(error: BaseException | None) -> bool:
+    """Whether an error is Ctrl-C, or a SystemError into which C code of numba turned it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def interrupted_calls(model: TextModel, moments: int, seed: int = 0) -> tuple[int, list[int]]:
     """Interrupt calls at random moments: how many were, and after which the next call did not give its text."""
     rng = random.Random(seed)
@@ -81,7 +88,9 @@ def interrupted_calls(model: TextModel, moments: int, seed: int = 0) -> tuple[in
             try:
                 timer.start()
                 texts_of(model, 1000 + moment, 50)  # far longer than the timer takes
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, SystemError) as error:
+                if not came_from_an_interrupt(error):
+                    raise
                 interrupted += 1
             finally:
                 timer.join()

@@ -35,7 +35,7 @@ from diffinity.constraints.schema.spelling import spell_string, spelling, utf8
 from diffinity.constraints.schema.values import Values
 
 # First bytes at which a new bucket begins, by how large the values are that each bucket copies.
-_CUTS = ((60, b"AMaeilpt"), (200, b"ajr"), (2000, b"n"), (10**9, b""))
+_CUTS = ((60, b"AMaeilpt"), (200, b"ajr"), (2000, b"n"))  # for larger ones there is one bucket
 
 
 # States that an open object may have so that all its names are remembered, and none comes twice.
@@ -321,7 +321,7 @@ class ObjectBuilder:
         needed = max((part.min_properties for part in self.holding), default=0) - len(self.required)
         if needed > len(_CUTS[0][1]):
             return bytes(range(0x23, min(0x23 + needed, 0x7F)))
-        return next(cuts for most, cuts in _CUTS if size <= most or needed > len(cuts))
+        return next((cuts for most, cuts in _CUTS if size <= most or needed > len(cuts)), b"")
 
     def _decided(self, state: _State) -> _State | None:
         """The state once names up to `place` are known: dependencies among them hold or have failed."""
