@@ -59,7 +59,7 @@ class SharpenedLM(PlaidLM):
 
     def denoise(self, z: Tensor, gamma: Tensor, x_selfcond: Tensor) -> Tensor:
         strong = super().denoise(z, gamma, x_selfcond)
-        low, high = (float(self.gamma(torch.tensor(1.0 - share, dtype=torch.float64))) for share in BAND[::-1])
+        low, high = self.gamma(torch.tensor([1.0 - BAND[1], 1.0 - BAND[0]], dtype=torch.float64)).tolist()
         if not low <= float(gamma[0]) <= high or not bool(x_selfcond.any()):
             return strong
         weak = super().denoise(z, gamma, torch.zeros_like(x_selfcond))
