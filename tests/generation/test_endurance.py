@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import pytest
 from benchmarks.endurance import interrupted_calls, memory_growth, texts_at_once, texts_one_by_one
 
 import diffinity as dy
@@ -16,6 +17,8 @@ def test_eight_threads_with_different_constraints_give_what_one_by_one_gives() -
     assert texts_at_once(MODEL, threads=8, calls=2) == texts_one_by_one(MODEL, threads=8, calls=2)
 
 
+# Where a destructor runs when the signal comes, Python reports the interrupt and goes on.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_after_an_interrupt_at_any_moment_the_next_call_works() -> None:
     interrupts, wrong = interrupted_calls(MODEL, moments=20, seed=1)
     assert wrong == []
