@@ -33,7 +33,7 @@ from diffinity.models.plaid_lm import PlaidModules
 from diffinity.models.protocol import vocabulary_of
 
 SIZES = [70e3, 300e3, 1e6, 5e6]
-METHODS = ["path", "posterior", "auto", "gradient", "paper"]
+METHODS = ["path", "posterior", "chain", "auto", "gradient", "paper"]
 LENGTH = 64
 
 
@@ -131,6 +131,8 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.share:
         chosen.methods = [method for method in chosen.methods if method in ("path", "posterior")]
+    if "large" in chosen.models:  # a random network has no bigrams
+        chosen.methods = [method for method in chosen.methods if method != "chain"]
     torch.set_num_threads(chosen.threads)
     keep_freed_memory()
     console = Console()

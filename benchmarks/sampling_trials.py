@@ -217,7 +217,8 @@ SYSTEMS: dict[str, tuple[Callable[[PlaidLM], PlaidLM], Logits, float]] = {
     "chain, scale 1.5": (same, plain(chain(1.5)), 0.0),
     "chain, scale 2.5": (same, plain(chain(2.5)), 0.0),
     "chain, ddim": (same, plain(chain(1.5), method="ddim"), 0.0),
-    "bridge to a joint draw": (same, plain(lambda automata: BridgeGuidance(automata), score_temp=1.0), 0.0),
+    "chain, score_temp 1": (same, plain(chain(1.5), score_temp=1.0), 0.0),
+    "bridge to a joint draw, score_temp 1": (same, plain(BridgeGuidance, score_temp=1.0), 0.0),
     "chain, sharpened": (as_kind(SharpenedLM), plain(chain(1.5), share=0.7), 0.0),
     "chain, recurrent": (same, recurrent(chain(1.5)), 0.0),
     "chain, restarted": (same, restarted(chain(1.5)), 0.0),
@@ -258,6 +259,7 @@ def measure(
             "argmax": sum(argmax) / len(argmax),
             "time": seconds / baseline if baseline else float("nan"),
             "texts": texts,
+            "text_nats": nats,
         }
 
 
@@ -281,6 +283,15 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def paired(rows: Sequence[dict[str, Any]], reference: str = "chain, scale 1.5") -> Iterator[str]:
+    """By how many nats every system is above the reference on the same constraints, with the standard error."""
+    for base in (row for row in rows if row["system"] == reference):
+        for row in rows:
+            above = torch.tensor(row["text_nats"]) - torch.tensor(base["text_nats"])
+            mean, error = float(above.mean()), float(above.std() / len(above) ** 0.5)
+            yield f"{row['system']}, {row['calls']} calls: {mean:+.2f} ± {error:.2f} nats over {reference}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=44)
@@ -299,11 +310,15 @@ def main() -> None:
     for calls in chosen.calls:
         for row in measure(model, judge, chosen.systems, chosen.cases, calls, chosen.seed):
             rows.append(row)
-            print(json.dumps({key: value for key, value in row.items() if key != "texts"}), flush=True)
+            print(
+                json.dumps({key: value for key, value in row.items() if key not in ("texts", "text_nats")}),
+                flush=True,
+            )
             if chosen.out is not None:
                 with chosen.out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
     print(table(rows))
+    print("\n".join(paired(rows)))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ waits for (instructions of variable latency release them), so the machine code s
 latencies of memory are known. Assumed here:
 
 - reads from memory take as long as from the second-level cache, 264 cycles, also where the first level would
-  have them; shared memory 29 (as measured on an A100 and an H100 in arXiv:2402.13499; arXiv:2208.11174 has less);
+  have them; shared memory 29. arXiv:2402.13499 and arXiv:2208.11174 measure such latencies; of these papers only
+  the abstracts could be read here, so the two numbers are assumptions that were not compared with their tables;
 - shuffles and warp reductions 24, a barrier of all warps 25 beyond its instruction;
 - a float64 instruction of a warp takes 16 cycles of a unit that all warps share on sm_86 (two lanes a
   multiprocessor), 4 and 2 cycles of the warp's own on sm_80 and sm_90; its result comes after 32 on sm_86.

@@ -18,7 +18,7 @@ CSVS = [ROOT / "docs" / "results" / place / "results.csv" for place in (".", "ad
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 SUITES = {"natural-language": "sentences", "json": "JSON"}
 SYSTEMS = {  # the rows of README; docs/results/report.md has all systems
-    "auto": "diffinity, default guidance",
+    "auto": "diffinity, gradient then posterior guidance",
     "paper": "the paper's method",
     "unconstrained": "the same model without a constraint",
     "autoregressive-diffinity": "autoregressive model, our automaton",
