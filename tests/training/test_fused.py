@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from diffinity.models.plaid import Block, PlaidConfig, Rotary
 from diffinity.models.transformer import Transformer, TransformerConfig
 from diffinity.training.fused import readout_loss, readout_mean
-from diffinity.training.tasks import transformer_loss
+from diffinity.training.gelu import compiled_gelu
+from diffinity.training.tasks import end_token_weights, transformer_loss
 
 Parts = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 ROWS, DIM, EMBED, VOCABULARY = 300, 12, 5, 40  # more rows than are held at once
@@ -71,3 +72,25 @@ def test_companions_lose_what_cross_entropy_says(causal: bool) -> None:
     nats = F.cross_entropy(network(seen).transpose(1, 2), targets, reduction="none")
     expected = (nats * weights).sum() / weights.sum()
     torch.testing.assert_close(transformer_loss(network, seen, targets, weights, bfloat16=False), expected)
+
+
+def test_compiled_gelu_and_its_gradient_are_torchs() -> None:
+    x = torch.cat([torch.linspace(-12, 12, 4001), torch.tensor([-1e4, 1e4, 0.0])]).requires_grad_()
+    weights = torch.randn(len(x), generator=torch.Generator().manual_seed(0))
+    for ours, theirs in (
+        (compiled_gelu(x), F.gelu(x, approximate="tanh")),
+        *zip(
+            torch.autograd.grad(compiled_gelu(x), x, weights),
+            torch.autograd.grad(F.gelu(x, approximate="tanh"), x, weights),
+            strict=True,
+        ),
+    ):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_end_tokens_that_are_read_out_count_for_all() -> None:
+    tokens = torch.tensor([[7, 7, 0] + [0] * 29]).repeat(4000, 1)
+    weights = end_token_weights(tokens, 0, torch.Generator().manual_seed(0))
+    assert (weights[:, :4] == 1).all()
+    assert 0.1 < (weights[:, 4:] > 0).float().mean() < 0.15
+    assert abs(float(weights[:, 4:].mean()) - 1) < 0.05

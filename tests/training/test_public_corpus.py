@@ -163,8 +163,18 @@ def tatoeba(tmp_path: Path) -> Path:
 
 
 def test_repetitions_and_rare_words_are_left_out(tatoeba: Path) -> None:
-    texts = [document.text for document in collect({"tatoeba": tatoeba}, rarest_word=2)]
+    texts = [document.text for document in collect({"tatoeba": tatoeba}, rarest_word=2, rarest_triple=1)]
     assert texts == [*SENTENCES, "Tom came home.", "Mary came home."]
+
+
+def test_sentences_with_rare_triples_are_left_out(tmp_path: Path) -> None:
+    sentences = ["The dog ran home.", "The dog ran away.", "The dog ran home again.", "Home the dog ran."]
+    lines = "".join(f"{i}\teng\t{text}\n" for i, text in enumerate(sentences))
+    place = {"tatoeba": write(tmp_path / "sentences.tsv", lines)}
+    assert [document.text for document in collect(place, 1, 1)] == sentences
+    assert [document.text for document in collect(place, 1, 2)] == []
+    write(tmp_path / "sentences.tsv", lines + "9\teng\tThe cat ran home.\n")  # now "ran home." stands twice, too
+    assert [document.text for document in collect(place, 1, 2)] == ["The dog ran home."]
 
 
 def test_the_held_out_split_does_not_depend_on_names_or_order() -> None:
@@ -176,9 +186,9 @@ def test_the_held_out_split_does_not_depend_on_names_or_order() -> None:
 
 
 def test_a_corpus_file_is_read_as_it_was_written(tatoeba: Path, tmp_path: Path) -> None:
-    counts = write_documents({"tatoeba": tatoeba}, tmp_path / "c.jsonl", 2)
+    counts = write_documents({"tatoeba": tatoeba}, tmp_path / "c.jsonl", 2, 1)
     assert [d.text for d in read_documents(tmp_path / "c.jsonl")] == [
-        d.text for d in collect({"tatoeba": tatoeba}, 2)
+        d.text for d in collect({"tatoeba": tatoeba}, 2, 1)
     ]
     assert counts == {"tatoeba": 11}
     assert is_corpus_file(str(tmp_path / "c.jsonl"))
@@ -247,7 +257,7 @@ def test_corpus_build_and_show_on_the_command_line(tatoeba: Path, tmp_path: Path
     runner = CliRunner()
     built = runner.invoke(
         app,
-        ["corpus", "build", f"tatoeba={tatoeba}", "--out", str(out), "--rarest-word", "2"],
+        ["corpus", "build", f"tatoeba={tatoeba}", "--out", str(out), "--rarest-word", "2", "--rarest-triple", "1"],
         env={"COLUMNS": "200"},
     )
     assert built.exit_code == 0, built.output

@@ -29,6 +29,10 @@ def build(
     rarest_word: Annotated[
         int | None, typer.Option(help="Leave out English documents with a word that occurs less often.", min=1)
     ] = None,
+    rarest_triple: Annotated[
+        int | None,
+        typer.Option(help="Leave out sentences with three words in a row that occur less often.", min=1),
+    ] = None,
 ) -> None:
     """Turn public text into training documents: cleaned, cut to length, without repetitions.
 
@@ -37,7 +41,7 @@ def build(
 
     Example: diffinity corpus build tatoeba=eng_sentences.tsv commonvoice=sentences.txt --out corpus.jsonl
     """
-    from diffinity.training.corpus.public.build import RAREST_WORD, Document, write_documents
+    from diffinity.training.corpus.public.build import RAREST_TRIPLE, RAREST_WORD, Document, write_documents
 
     places: dict[str, str | Path] = {}
     for entry in sources:
@@ -53,7 +57,9 @@ def build(
             if written.total() % 10_000 == 0:
                 status.update(f"{written.total():,} documents written")
 
-        counts = write_documents(places, out_file, rarest_word or RAREST_WORD, tell)
+        counts = write_documents(
+            places, out_file, rarest_word or RAREST_WORD, rarest_triple or RAREST_TRIPLE, tell
+        )
     out.print(f"wrote {out_file}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
 
 

@@ -7,7 +7,9 @@ PyTorch, with its parameter names, so that its published weights fit.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -121,9 +123,10 @@ class MLP(nn.Module):
         super().__init__()
         self.fc1 = Linear(dim, 4 * dim, bias=False)
         self.fc2 = Linear(4 * dim, dim, bias=False)
+        self.activation: Callable[[Tensor], Tensor] = partial(F.gelu, approximate="tanh")
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden: Tensor = self.fc2(F.gelu(self.fc1(x), approximate="tanh"))
+        hidden: Tensor = self.fc2(self.activation(self.fc1(x)))
         return hidden
 
 

@@ -155,9 +155,9 @@ class Cursor:
 class Batches:
     """Batches of about `tokens` tokens, each of one of the `lengths`.
 
-    A document goes to one of the lengths that it fits with its end token, with a chance in proportion to 1/length:
-    as many tokens are spent on it at each. So a model writes short sentences also where there is room for more,
-    and sees long stretches of end tokens. Documents that fit no length are left out.
+    A document goes to one of the lengths that it fits with its end token, with a chance in proportion to
+    length^-1.5. So a model writes short sentences also where there is room for more, and most of the tokens of a
+    batch are text all the same. Documents that fit no length are left out.
     """
 
     source: DocumentSource
@@ -190,7 +190,7 @@ class Batches:
         for encoding in self.tokenizer.encode_batch(self.source.block(index)):
             fitting = [length for length in self.lengths if len(encoding.ids) < length]
             if fitting and encoding.ids:
-                (length,) = rng.choices(fitting, [1 / length for length in fitting])
+                (length,) = rng.choices(fitting, [length**-1.5 for length in fitting])
                 buckets[length].append(encoding.ids)
         batches: list[Tensor] = []
         leftovers: list[Tensor] = []

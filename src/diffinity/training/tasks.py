@@ -26,6 +26,8 @@ SELF_CONDITIONED = 0.3  # share of a batch that sees its own first estimate
 GIVEN = (-5.0, -3.0)  # between these is the level of positions that are given, as good as read
 ASKED = (-1.0, 4.0)  # and of positions that the rest must tell
 ASKED_SHARE = (0.15, 0.7)
+END_TOKENS_READ = 2  # so many end tokens of a sequence are always read out
+PADDING_SHARE = 0.125  # and this share of the others, which counts for all of them
 VALIDATION_LEVELS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 
 
@@ -75,6 +77,23 @@ def given_and_asked(batch: int, length: int, generator: torch.Generator) -> tupl
     return torch.where(asked, between(ASKED), between(GIVEN)), asked
 
 
+def end_token_weights(tokens: Tensor, eos: int, generator: torch.Generator) -> Tensor:
+    """How much the loss of each position of tokens (B, L) counts; 0: its logits need not be computed.
+
+    Most of a short sentence's sequence is end tokens, which teach the same thing over and over, and reading a
+    position out costs as much as several blocks. Of the end tokens behind the first two a random share is read out
+    and counts for the others, so that the expected loss is that of all positions.
+
+    >>> tokens = torch.tensor([[5, 6] + [0] * 96])
+    >>> weights = end_token_weights(tokens, 0, torch.Generator().manual_seed(0))
+    >>> weights[0, :4].tolist(), sorted(set(weights[0, 4:].tolist()))
+    ([1.0, 1.0, 1.0, 1.0], [0.0, 8.0])
+    """
+    padding = tokens.eq(eos).long().cumsum(dim=1) > END_TOKENS_READ
+    read = torch.rand(tokens.shape, generator=generator).to(tokens.device) < PADDING_SHARE
+    return torch.where(padding, read / PADDING_SHARE, 1.0)
+
+
 def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
     """Whether Muon optimises this parameter: the matrices inside the blocks.
 
@@ -117,7 +136,9 @@ class DiffusionTask:
         bias_warmup: int = 0,
         mixed: float = 0.0,
         bfloat16: bool = False,
+        eos: int | None = None,
     ) -> None:
+        self.eos = eos
         self.mixed = mixed
         self.bfloat16 = bfloat16
         self.bias = BiasWarmUp(bias_warmup)
@@ -134,10 +155,12 @@ class DiffusionTask:
         mixed, asked = given_and_asked(batch - whole, length, generator)
         levels = torch.cat([gamma[:, None].expand(whole, length), mixed]).to(tokens.device)
         # Given positions have a loss of nearly zero: they are not read out, which costs as much as four blocks.
-        counted = torch.cat([torch.ones(whole, length, dtype=torch.bool), asked]).to(tokens.device)
-        mean, nats = self.nats(tokens, levels, generator, SELF_CONDITIONED, counted)
+        weights = torch.cat([torch.ones(whole, length), asked.float()]).to(tokens.device)
+        if self.eos is not None:
+            weights *= end_token_weights(tokens, self.eos, generator)
+        mean, nats = self.nats(tokens, levels, generator, SELF_CONDITIONED, weights)
         self.bias.taken += 1
-        self.noise.record(gamma, nats[: whole * length].view(whole, length).mean(dim=1).cpu())
+        self.noise.record(gamma, (weights * nats)[:whole].mean(dim=1).cpu())
         self._until_refresh -= 1
         if self._until_refresh <= 0:
             self.noise.refresh()
@@ -150,11 +173,11 @@ class DiffusionTask:
         gamma: Tensor,
         generator: torch.Generator,
         selfcond_share: float,
-        counted: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The cross-entropy over B·L, and that of every token (N,), at noise levels gamma (B, 1 or L).
+        """The cross-entropy over B·L, and that of every token (B, L), at noise levels gamma (B, 1 or L).
 
-        N is B·L, or the number of positions that are `counted` (B, L), in their order.
+        Positions count with their `weights` (B, L); where these are 0 nothing is read out and the nats are 0.
         """
         model = self.network.model
         embedding = self.network.embedding_matrix()
@@ -172,12 +195,18 @@ class DiffusionTask:
                 estimate = readout_mean(hidden, *readout, analytic, embedding, self.bfloat16)
                 x_selfcond[chosen] = estimate.view(n, *z.shape[1:])
         hidden, analytic = self._features(z, gamma, x_selfcond)
-        targets, total = tokens.flatten(), tokens.numel()
-        if counted is not None:
-            chosen = counted.flatten().nonzero().squeeze(1)
-            hidden, analytic, targets = hidden[chosen], analytic[chosen], targets[chosen]
-        weights = torch.full((len(targets),), 1.0 / total, device=hidden.device)
-        return readout_loss(hidden, *readout, analytic, embedding, targets, self.bfloat16, weights)
+        flat = torch.ones(tokens.numel(), device=hidden.device) if weights is None else weights.flatten()
+        chosen = flat.nonzero().squeeze(1)
+        mean, nats = readout_loss(
+            hidden[chosen],
+            *readout,
+            analytic[chosen],
+            embedding,
+            tokens.flatten()[chosen],
+            self.bfloat16,
+            flat[chosen] / tokens.numel(),
+        )
+        return mean, torch.zeros_like(flat).index_copy(0, chosen, nats).view(tokens.shape)
 
     def _features(self, z: Tensor, gamma: Tensor, x_selfcond: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(z.device.type, torch.bfloat16, enabled=self.bfloat16):
@@ -365,8 +394,9 @@ class MaskedTask:
 
     smallest_share = 0.02
 
-    def __init__(self, network: Transformer, bfloat16: bool = False) -> None:
+    def __init__(self, network: Transformer, eos: int, bfloat16: bool = False) -> None:
         self.network = network
+        self.eos = eos
         self.bfloat16 = bfloat16
 
     def loss(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
@@ -377,9 +407,8 @@ class MaskedTask:
         masked = (torch.rand(tokens.shape, generator=generator) < share[:, None]).to(tokens.device)
         share = share.to(tokens.device)
         seen = tokens.masked_fill(masked, self.network.config.vocab_size)
-        return transformer_loss(
-            self.network, seen, tokens, masked / share[:, None], self.bfloat16, total=tokens.numel()
-        )
+        weights = masked / share[:, None] * end_token_weights(tokens, self.eos, generator)
+        return transformer_loss(self.network, seen, tokens, weights, self.bfloat16, total=tokens.numel())
 
     @torch.no_grad()
     def validate(self, tokens: Tensor, generator: torch.Generator) -> dict[str, float]:

@@ -27,6 +27,7 @@ from diffinity.training import checkpoint
 from diffinity.training.checkpoint import Progress
 from diffinity.training.data import Batches, DocumentSource
 from diffinity.training.embeddings import neighbour_embeddings
+from diffinity.training.gelu import use_compiled_gelu
 from diffinity.training.muon import Muon
 from diffinity.training.tasks import (
     AutoregressiveTask,
@@ -99,14 +100,16 @@ class TrainingSettings:
                 shape = PlaidConfig(vocab_size, self.dim, self.n_blocks, self.n_heads, self.embed_dim)
                 if self.kind == "plaid":
                     return DiffusionTask(
-                        shape, bias_warmup=self.bias_warmup, mixed=self.mixed, bfloat16=self.bfloat16
+                        shape,
+                        bias_warmup=self.bias_warmup,
+                        mixed=self.mixed,
+                        bfloat16=self.bfloat16,
+                        eos=eos,
                     )
                 return BoundTask(shape, self.bias_warmup)
             causal = self.kind == "autoregressive"
             network = Transformer(TransformerConfig(vocab_size, self.dim, self.n_blocks, self.n_heads, causal))
-            return (
-                AutoregressiveTask(network, eos, self.bfloat16) if causal else MaskedTask(network, self.bfloat16)
-            )
+            return (AutoregressiveTask if causal else MaskedTask)(network, eos, self.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,8 @@ class Trainer:
         self.accelerator = Accelerator(cpu=not torch.cuda.is_available())
         self.task = settings.task(tokenizer.get_vocab_size(), eos)
         self.task.network.to(self.accelerator.device)
+        if self.accelerator.device.type == "cpu":
+            use_compiled_gelu(self.task.network)
         self.optimizers = make_optimizers(self.task.network, settings)
         self.average = {name: p.detach().clone() for name, p in self.task.network.named_parameters()}
         self.batches = Batches(source, tokenizer, eos, settings.lengths, settings.tokens_per_batch, settings.seed)

@@ -18,12 +18,14 @@ from diffinity.training.corpus.public.cleaning import (
     plain,
     well_formed,
     word_counts,
+    word_triples,
 )
 from diffinity.training.corpus.public.names import MEN, WOMEN, without_names
 from diffinity.training.corpus.public.pieces import pieces
 from diffinity.training.corpus.public.readers import known_source, read_source
 
 RAREST_WORD = 80  # an English word that occurs less often keeps its documents out
+RAREST_TRIPLE = 2  # three words in a row that occur less often keep a single sentence out
 HELD_OUT_SHARE = 0.01
 LARGEST_SHAPE = 150  # JSON documents with the same keys, of one source
 
@@ -42,11 +44,15 @@ class Document:
         return zlib.crc32(key.encode()) % 10_000 < 10_000 * HELD_OUT_SHARE
 
 
-def collect(places: Mapping[str, str | Path], rarest_word: int = RAREST_WORD) -> Iterator[Document]:
+def collect(
+    places: Mapping[str, str | Path], rarest_word: int = RAREST_WORD, rarest_triple: int = RAREST_TRIPLE
+) -> Iterator[Document]:
     """The documents of sources, named with the file or folder of each.
 
     English documents with a word that occurs fewer than `rarest_word` times in all of them are left out: the
-    tokenizer would have to spell such words in pieces.
+    tokenizer would have to spell such words in pieces. Sentences with three words in a row that occur together
+    fewer than `rarest_triple` times in all sentences are left out too: a small network learns common ways to say
+    things first, and what it learns of others is noise.
     """
     if not places:
         raise InvalidArgument("name at least one source")
@@ -63,7 +69,14 @@ def collect(places: Mapping[str, str | Path], rarest_word: int = RAREST_WORD) ->
     counts = word_counts(document.text for document in english)
     known = frozenset(word for word, count in counts.items() if count >= rarest_word)
     known |= {name.lower() for name in (*MEN, *WOMEN)}
-    yield from (document for document in english if only_known_words(document.text, known))
+    english = [document for document in english if only_known_words(document.text, known)]
+    sentences = [document for document in english if known_source(document.source).form == "sentences"]
+    triples = Counter(triple for document in sentences for triple in word_triples(without_names(document.text)))
+    for document in english:
+        if known_source(document.source).form != "sentences" or all(
+            triples[triple] >= rarest_triple for triple in word_triples(without_names(document.text))
+        ):
+            yield document
 
 
 def _distinct(name: str, place: str | Path) -> Iterator[Document]:
@@ -86,6 +99,7 @@ def write_documents(
     places: Mapping[str, str | Path],
     out: str | Path,
     rarest_word: int = RAREST_WORD,
+    rarest_triple: int = RAREST_TRIPLE,
     on_document: Callable[[Document], None] | None = None,
 ) -> dict[str, int]:
     """Write the documents as JSON lines, {"source", "text"} each; returns how many of each source."""
@@ -93,7 +107,7 @@ def write_documents(
     counts: dict[str, int] = {}
     unfinished = target.with_name(target.name + ".part")
     with unfinished.open("w", encoding="utf-8") as file:
-        for document in collect(places, rarest_word):
+        for document in collect(places, rarest_word, rarest_triple):
             file.write(json.dumps({"source": document.source, "text": document.text}, ensure_ascii=False) + "\n")
             counts[document.source] = counts.get(document.source, 0) + 1
             if on_document:

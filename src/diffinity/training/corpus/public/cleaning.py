@@ -64,6 +64,7 @@ def acceptable(text: str) -> bool:
     )
 
 
+_WORD_OR_MARK = re.compile(r"[a-z0-9']+|[^\sa-z0-9']")
 _SENTENCE = re.compile(r"""["']?[A-Z0-9].*\w.*[.!?]["')]?""", re.DOTALL)
 _EXCHANGE = re.compile(r"(?:(?:User|System): [A-Z0-9][^\n_]*[.!?](?:\n|$))+")
 
@@ -110,6 +111,16 @@ def only_known_words(text: str, known: frozenset[str]) -> bool:
     False
     """
     return all(word.lower() in known for word in WORD.findall(text))
+
+
+def word_triples(text: str) -> list[tuple[str, str, str]]:
+    """Every three words or marks in a row, in lower case; before the first and behind the last stands nothing.
+
+    >>> word_triples("It rains.")
+    [('', 'it', 'rains'), ('it', 'rains', '.'), ('rains', '.', '')]
+    """
+    words = ["", *_WORD_OR_MARK.findall(text.lower()), ""]
+    return list(zip(words, words[1:], words[2:], strict=False))
 
 
 def duplicate_key(text: str) -> str:
