@@ -72,11 +72,15 @@ def test_runs_are_exported_in_float16_with_their_defaults(tmp_path: Path, judge:
         free=GrammarCounts(4, 3, 2, 20, 1),
         constrained=GrammarCounts(),
         real=GrammarCounts(1, 1, 1, 5, 0),
+        begun_json={128: (38, 40), 64: (37, 40)},
+        choices={"red": 4, "green": 16},
         showcase=[(tasks()[0], ["2020-01-01"])],
     )
     card = diffusion_card(shipped, tmp_path / "runs", measured)
     assert "| clean sentences, by the grammar judge | 0.50 | not measured | 1.00 |" in card
     assert "- `2020-01-01`" in card
+    assert "38 of 40 in 128 steps and 37 of 40 in 64 steps parse as JSON." in card
+    assert '`Choice(["red", "green"])`, 20 texts with' in card
     assert "| the contributors of tatoeba.org | sentences | CC BY 2.0 FR |" in card
     assert "| plaid | 5 | 2.0 M | 2.0 | gamma=-1 3.25 |" in card
     assert all(f"{number}. `{text}`" in card for number, text in enumerate(TEXTS, start=1))

@@ -133,8 +133,8 @@ def count(texts: Sequence[str], constraint: Constraint) -> Row:
 class Study:
     """What is measured with the exact model.
 
-    >>> Study(samples=100).particles
-    (1, 4, 16, 64)
+    >>> Study(samples=100).only(["chain"]).particles
+    (('chain', (4, 16)),)
     """
 
     samples: int = 2000
@@ -149,12 +149,26 @@ class Study:
         ("gradient", 2.5),
         ("path", 2.5),
         ("mixed", 2.5),
+        ("chain", 1.0),
+        ("chain", 1.5),
     )
-    particles: tuple[int, ...] = (1, 4, 16, 64)
+    particles: tuple[tuple[str, tuple[int, ...]], ...] = (("posterior", (1, 4, 16, 64)), ("chain", (4, 16)))
     regexes: tuple[str, ...] = tuple(REGEXES)
 
+    def only(self, methods: Sequence[str]) -> Study:
+        """The part of the study that is about some guidances, alone and as proposals of particles."""
+        guided = tuple(part for part in self.guided if part[0] in methods)
+        proposals = tuple(part for part in self.particles if part[0] in methods)
+        return replace(self, guided=guided, particles=proposals)
 
-QUICK = Study(samples=200, steps=32, pool=1000, guided=(("gradient", 1.0), ("gradient", 2.5)), particles=(1, 8))
+
+QUICK = Study(
+    samples=200,
+    steps=32,
+    pool=1000,
+    guided=(("gradient", 1.0), ("gradient", 2.5)),
+    particles=(("posterior", (1, 8)),),
+)
 
 
 def measure(study: Study, progress: Callable[[str], None] = lambda _: None) -> Iterator[Row]:
@@ -201,9 +215,12 @@ def measure(study: Study, progress: Callable[[str], None] = lambda _: None) -> I
         for method, scale in study.guided:
             began = time.perf_counter()
             yield row(f"{method}@scale={scale}", draws.guided(automaton, n, method, scale), began)
-        for k in study.particles:
-            began = time.perf_counter()
-            yield row(f"particles-{k}", draws.by_particles(automaton, n, k).tokens, began)
+        for proposal, numbers in study.particles:
+            for k in numbers:
+                began = time.perf_counter()
+                tokens = draws.by_particles(automaton, n, k, proposal).tokens
+                by = "" if proposal == "posterior" else f" ({proposal})"
+                yield row(f"particles-{k}{by}", tokens, began)
 
 
 def measure_systems(
@@ -271,6 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, help="denoising steps")
     parser.add_argument("--length", type=int, default=32, help="tokens, for --systems")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--methods", nargs="+", help="only these guidances, alone and as proposals of particles")
     parser.add_argument("--quick", action="store_true", help="a small version, half a minute")
     parser.add_argument("--systems", nargs="+", help="names of the registry, in place of the exact model")
     parser.add_argument("--diffusion", help="folder or hub id; the embedded model if not given")
@@ -288,6 +306,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _exact_rows(options: argparse.Namespace) -> Iterator[Row]:
     study = replace(QUICK if options.quick else Study(), seed=options.seed)
+    if options.methods is not None:
+        study = study.only(options.methods)
     if options.samples is not None:
         study = replace(study, samples=options.samples)
     if options.steps is not None:

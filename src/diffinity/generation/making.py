@@ -132,15 +132,31 @@ def make_process(
         return _token_process(cast(TokenDiffusion, model), automata, length, settings, weighted, context)
     assert context is None  # `check_settings` refuses a prompt for a model that reads none
     lm = cast(EmbeddingDiffusion, model)
-    defaults, steps, temp = lm.sampling_defaults, settings.num_inference_steps, settings.score_temp
+    defaults, steps = lm.sampling_defaults, settings.num_inference_steps
     return GaussianProcess(
         lm,
         _guidance(lm, automata, settings, weighted),
         defaults.num_inference_steps if steps is None else steps,
         "ancestral" if weighted else settings.method or defaults.method,
-        score_temp=defaults.score_temp if temp is None else temp,
+        score_temp=score_temp_of(lm, settings),
         weighted=weighted,
     )
+
+
+def score_temp_of(model: EmbeddingDiffusion, settings: GenerationSettings) -> float:
+    """The settings' score temperature; else 1 for a text that is sampled, and the model's own for the best text.
+
+    A model's own temperature sharpens every step, so that most runs end in the same few texts. A sample is of the
+    model's distribution, which is not sharpened.
+
+    >>> import diffinity as dy
+    >>> model = dy.load()
+    >>> score_temp_of(model, GenerationSettings(decode="sample")), score_temp_of(model, GenerationSettings()) < 1
+    (1.0, True)
+    """
+    if settings.score_temp is not None:
+        return settings.score_temp
+    return 1.0 if settings.decode == "sample" else model.sampling_defaults.score_temp
 
 
 def _guidance(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,8 @@ class Measured:
     free: GrammarCounts  # sentences of the free samples
     constrained: GrammarCounts  # sentences under the constraints of the benchmark's sentence suite
     real: GrammarCounts  # held-out sentences
+    begun_json: Mapping[int, tuple[int, int]]  # by steps: texts that parse, of those that must begin with a brace
+    choices: Mapping[str, int]  # how often each of them was written
     showcase: Sequence[tuple[Task, Sequence[str]]]
 
 
@@ -106,6 +108,10 @@ def quality_table(measured: Measured) -> str:
     return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
+def _parsed(begun: Mapping[int, tuple[int, int]]) -> str:
+    return " and ".join(f"{parsed} of {texts} in {steps} steps" for steps, (parsed, texts) in begun.items())
+
+
 def _share(value: float) -> str:
     return "not measured" if math.isnan(value) else f"{value:.2f}"
 
@@ -159,6 +165,10 @@ tokens each, {defaults.num_inference_steps} steps, score_temp {defaults.score_te
 word and no word stands twice in a row.
 
 {quality_table(measured)}
+
+Texts of which only the first character is given, a brace: {_parsed(measured.begun_json)} parse as JSON.
+`Choice([{", ".join(f'"{name}"' for name in measured.choices)}])`, {sum(measured.choices.values())} texts with
+`decode="sample"`: {", ".join(f"{name} {count}" for name, count in measured.choices.items())}.
 
 One text of {measured.length} tokens in 128 steps took {measured.seconds:.1f} s on one core of the machine that
 made this card.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from diffinity.alignment import fit_bigrams
 from diffinity.bench import grammar
 from diffinity.bench.grammar import GrammarCounts
 from diffinity.bench.natural_language import natural_language_cases
+from diffinity.constraints import Choice, Regex
 from diffinity.generation import Generator
 from diffinity.models.loading import EMBEDDED, load
 from diffinity.models.plaid_lm import PlaidLM
@@ -29,12 +31,14 @@ from diffinity.models.transformer import AutoregressiveLM, MaskedLM
 from diffinity.sampling import sample, texts
 from diffinity.training.card import FOLDERS, Measured, companion_card, diffusion_card, quality_table
 from diffinity.training.mixture import TrainingData, read_training_data
-from diffinity.training.quality import english_only, quality
+from diffinity.training.quality import english_only, parses, quality
 from diffinity.training.showcase import outputs
 
 KINDS: dict[str, type[PretrainedLM]] = {"plaid": PlaidLM, "autoregressive": AutoregressiveLM, "masked": MaskedLM}
 SAMPLES, LENGTH = 400, 64
 LENGTHS = (16, 24, 32, 64)  # of the samples, as many of each: what a text is depends on the room for it
+BEGUN = 40  # texts that must begin with a brace, for each number of steps
+COLOURS = ("red", "green", "blue")
 HELD_OUT_DOCUMENTS = 500
 BIGRAM_DOCUMENTS = 300_000  # of the training stream, in which neighbouring tokens are counted
 TRAINING_DOCUMENTS = 1_000_000  # of the stream that the models saw, in which sentences are looked for
@@ -84,6 +88,22 @@ def constrained_samples(model: PlaidLM) -> list[str]:
     return [text.text for text in Generator(model, [case.constraint for case in cases], length=32)(len(cases))]
 
 
+def begun_json(model: PlaidLM) -> dict[int, tuple[int, int]]:
+    """By number of steps: how many texts that must begin with a brace parse as JSON, and how many there are."""
+    counts = {}
+    for steps in dict.fromkeys((model.sampling_defaults.num_inference_steps, 64)):
+        write = Generator(model, Regex(r"(?s)\{.*"), length=LENGTH, num_inference_steps=steps)
+        counts[steps] = sum(parses(text.text) for text in write(BEGUN)), BEGUN
+    return counts
+
+
+def choices(model: PlaidLM) -> dict[str, int]:
+    """How often each of three colours is written in 20 texts that are sampled."""
+    write = Generator(model, Choice(COLOURS), decode="sample", length=8)
+    counts = Counter(text.text for text in write(20))
+    return {colour: counts[colour] for colour in COLOURS}
+
+
 def judged(written: Sequence[str]) -> GrammarCounts:
     """What the grammar judge counts in texts; nothing where it is not installed."""
     if not grammar.available():
@@ -106,6 +126,8 @@ def measure(model: PlaidLM, data: TrainingData, judge: AutoregressiveLM | None) 
         free=judged(english_only(written)),
         constrained=judged(constrained_samples(model)),
         real=judged(english_only(held_out)),
+        begun_json=begun_json(model),
+        choices=choices(model),
         showcase=list(outputs(model)),
     )
 
