@@ -150,7 +150,7 @@ def generate(
     lm = load(model, device=device, trust_remote_code=trust_remote_code)
     check_room(lm, n, settings.length if isinstance(settings.length, int) else lm.sampling_defaults.length)
     write = Generator(lm, constraint, settings)
-    total, particles = write.num_inference_steps, settings.particles or 1
+    total, particles = write.num_inference_steps, write.rows
     record = Trace(particles) if trace is not None else None
     texts: list[Generated] = []
     began = time.monotonic()

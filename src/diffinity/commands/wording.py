@@ -29,7 +29,7 @@ PLAIN = (
     "order",
     "framing",
 )
-LONG = (*SPOKEN, "score_temp", "block_length", "cfg_scale", "retry_invalid", "batch_size")
+LONG = (*SPOKEN, "best_of", "score_temp", "block_length", "cfg_scale", "retry_invalid", "batch_size")
 
 # Ways out that only Python has: the command line does not promise them.
 ONLY_IN_PYTHON = (

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from diffinity.acceptance import foreseen_bytes
@@ -19,17 +20,18 @@ from diffinity.constraints.python_types import constraint as as_constraint
 from diffinity.errors import InvalidArgument
 from diffinity.generation.lengths import chosen_length
 from diffinity.generation.loop import Run
-from diffinity.generation.making import check_settings, make_process, prompt_of
+from diffinity.generation.making import check_settings, drafts_of, make_process, prompt_of, rows_of
 from diffinity.generation.particles import Population
 from diffinity.generation.progress import TimeLeft, countdown, progress_bar
 from diffinity.generation.results import Draft, Generated
+from diffinity.generation.scores import text_scores
 from diffinity.generation.settings import GenerationSettings
 from diffinity.generation.stepwise import Part, StepwiseBatch
 from diffinity.generation.values import value_or_reason
 from diffinity.limits import current_limits
 from diffinity.memory import BYTES_PER_LOGIT, check_room
 from diffinity.models.protocol import TextModel, check_model, text_of, vocab_size_of, vocabulary_of, without_start
-from diffinity.processes.base import Cancellation, Draws, Seeds, draft_of
+from diffinity.processes.base import Cancellation, Draws, Ending, Seeds, draft_of
 
 ANY_TEXT = r"(?s).*"
 LARGEST_BATCH = 64
@@ -68,7 +70,8 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         given: tuple[object, ...] = tuple(constraint) if several else (constraint,)  # type: ignore[arg-type]
         free = not settings.prefix and all(value is None for value in given)
         if free and settings.guidance == "auto" and check_model(model) == "embedding":
-            settings = replace(settings, guidance="none")  # the last distributions are decoded, which is enough
+            drafts = drafts_of(model, settings)  # the last distributions are decoded, which is enough
+            settings = replace(settings, guidance="none", best_of=None if settings.particles else drafts)
         self.model, self.settings = model, settings
         self.constraints = given
         self._several = several
@@ -129,6 +132,11 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
     def __repr__(self) -> str:
         what = f"{len(self.constraints)} constraints" if self._several else repr(self.constraints[0])
         return f"Generator({type(self.model).__name__}, {what}, length={self.length}, {self.settings.as_json()})"
+
+    @property
+    def rows(self) -> int:
+        """How many rows of a batch belong to one text: particles, or drafts of which the best is taken."""
+        return rows_of(self.model, self.settings)
 
     @property
     def num_inference_steps(self) -> int:
@@ -230,11 +238,11 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         programme = max(foreseen_bytes(automaton, self.length) for automaton in set(self.automata))
         positions = 1 if check_model(self.model) == "causal" else self.length + len(self._context or ())
         logits = BYTES_PER_LOGIT * positions * vocab_size_of(self.model)
-        rows = self.settings.particles or 1
+        rows = self.rows
         return max(1, min(LARGEST_BATCH, current_limits().memory_bytes // (rows * (logits + programme))))
 
     def _run(self, part: Part, cancel: Cancellation | None, deadline: float | None) -> Run[Any, Any]:
-        rows = self.settings.particles or 1
+        rows = self.rows
         automata = [automaton for automaton in part.automata for _ in range(rows)]
         weighted = self.settings.particles is not None
         process = make_process(
@@ -243,7 +251,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         population = Population(part.seeds, rows, automata) if weighted else None
         draws = Draws(part.seeds, rows)
         state = process.begin(draws, self.length)
-        return Run(process, state, draws, population=population, cancel=cancel, deadline=deadline)
+        return Run(process, state, draws, rows=rows, population=population, cancel=cancel, deadline=deadline)
 
     def _results(self, part: Part, run: Run[Any, Any]) -> list[Generated]:
         ending, history, seeds, how = run.ending(), run.log_acceptance(), part.seeds, self.settings.decode
@@ -252,8 +260,26 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
             chosen = population.choose(ending.log_acceptance(population.automata))
             ending, history = ending.select(chosen), population.history[:, chosen].T
             seeds, how = tuple(population.decoding_seeds()), "sample"
+        elif run.rows > 1:
+            return self._best_drafts(part, ending, history, run)
         decoded = ending.decode(part.automata, how, seeds)
         return self._texts(part, decoded.tokens, decoded.log_prob, history, run)
+
+    def _best_drafts(self, part: Part, ending: Ending, history: Tensor, run: Run[Any, Any]) -> list[Generated]:
+        """The draft of each text with the highest score; one that is accepted goes before one that is not."""
+        rows = run.rows
+        automata = [automaton for automaton in part.automata for _ in range(rows)]
+        seeds = tuple(seed for seed in part.seeds for _ in range(rows))
+        decoded = ending.decode(automata, self.settings.decode, seeds)
+        scores = text_scores(self.model, decoded.tokens, self._context)
+        if self.settings.decode == "argmax":
+            accepted = [a.accepts(ids) for a, ids in zip(automata, decoded.tokens.tolist(), strict=True)]
+            scores = scores - 1e6 * (~torch.tensor(accepted)).double()
+        first = torch.arange(len(part.seeds)) * rows
+        chosen = first + scores.view(-1, rows).argmax(dim=1)
+        where = chosen.to(decoded.tokens.device)
+        log_prob = decoded.log_prob[chosen.to(decoded.log_prob.device)]
+        return self._texts(part, decoded.tokens[where], log_prob, history[chosen.to(history.device)], run)
 
     def _texts(
         self, part: Part, tokens: Tensor, log_prob: Tensor, history: Tensor, run: Run[Any, Any]
@@ -301,7 +327,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         return results
 
     def _draft(self, part: Part, state: Any, total: int) -> Draft:
-        rows = self.settings.particles or 1
+        rows = self.rows
         accepted = state.prediction.log_acceptance
         return Draft(
             state.step,
@@ -357,7 +383,8 @@ def generate(
     comfortable one. Text i has the seed (seed, i), or the i-th of `seeds`, and does not depend on what else is
     asked for; what does not fit `batch_size` (by default what fits `limits.memory_bytes`) is written in turns.
     `particles=K` draws each text from K weighted trajectories: slower, and closer to the model's own
-    distribution given the constraint. `retry_invalid=K` writes a text up to K times anew whose value a validator
+    distribution given the constraint. `best_of=K` writes K drafts of each text and takes the best by the model's
+    own score. `retry_invalid=K` writes a text up to K times anew whose value a validator
     of the type refuses. `progress=True` draws a bar on stderr.
 
     >>> import diffinity as dy

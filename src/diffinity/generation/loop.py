@@ -18,7 +18,8 @@ class Run(Generic[S, P]):
     """One run of a process: iterating gives the state after each step, and `ending` what it comes to.
 
     `cancel.is_set()` and `deadline` (seconds from the first step) are looked at between steps; `stop()` ends the
-    run after the present step. With a `population` the rows are particles, which it weighs and resamples.
+    run after the present step. A text has `rows` rows of the batch, one after another: drafts, or, with a
+    `population`, particles, which it weighs and resamples.
 
     >>> import diffinity as dy
     >>> from diffinity.processes.gaussian import GaussianProcess
@@ -34,11 +35,12 @@ class Run(Generic[S, P]):
         state: S,
         draws: Draws,
         *,
+        rows: int = 1,
         population: Population | None = None,
         cancel: Cancellation | None = None,
         deadline: float | None = None,
     ) -> None:
-        self.process, self.state, self.population = process, state, population
+        self.process, self.state, self.rows, self.population = process, state, rows, population
         self.finish_reason: FinishReason = "complete"
         self._history: list[Tensor] = []  # log P(L) of every row at each step
         self._draws, self._cancel, self._deadline = draws, cancel, deadline
@@ -68,7 +70,7 @@ class Run(Generic[S, P]):
     def keep(self, texts: Sequence[int], process: Process[S, P]) -> None:
         """Go on with some of the texts only, by a process that was made for them; not with particles."""
         assert self.population is None
-        rows = torch.tensor(texts)
+        rows = torch.tensor([text * self.rows + row for text in texts for row in range(self.rows)])
         self.process, self.state, self._draws = process, self.state.select(rows), self._draws.select(texts)
         self._history = [step[rows] for step in self._history]
 

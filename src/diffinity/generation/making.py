@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from diffinity.alignment import TokenAutomaton
 from diffinity.errors import InvalidArgument
+from diffinity.generation.scores import no_score
 from diffinity.generation.settings import GenerationSettings
 from diffinity.guidance.base import Guidance, Unguided
 from diffinity.guidance.chain import no_bigrams
@@ -45,6 +46,9 @@ def check_settings(model: TextModel, settings: GenerationSettings) -> None:
     diffinity.errors.InvalidArgument: a MarkovLM reads no prompt: prefix= is how the output starts
     """
     kind = check_model(model)
+    lacking = no_score(model) if (settings.best_of or 1) > 1 else None
+    if lacking is not None:
+        raise InvalidArgument(f"best_of is {settings.best_of}, but {lacking}")
     prompted = settings.prompt is not None or settings.messages is not None
     if prompted and not getattr(model, "reads_prompts", False):
         raise InvalidArgument(no_prompt(model))
@@ -143,6 +147,29 @@ def make_process(
     )
 
 
+def drafts_of(model: TextModel, settings: GenerationSettings) -> int:
+    """How many drafts of each text are written, of which the best is taken.
+
+    The guidances "auto" and "best" take as many as the model likes and twice as many. One draft is written with a
+    guidance that is named by its method, with particles, and where a text is sampled.
+
+    >>> import diffinity as dy
+    >>> drafts_of(dy.fit_markov(["a b."]), GenerationSettings())
+    1
+    """
+    if settings.best_of is not None:
+        return settings.best_of
+    own = model.sampling_defaults.best_of
+    if own == 1 or settings.particles is not None or settings.decode == "sample":
+        return 1
+    return {"auto": own, "best": 2 * own}.get(str(settings.guidance), 1)
+
+
+def rows_of(model: TextModel, settings: GenerationSettings) -> int:
+    """How many rows of a batch belong to one text: particles or drafts."""
+    return settings.particles or drafts_of(model, settings)
+
+
 def score_temp_of(model: EmbeddingDiffusion, settings: GenerationSettings) -> float:
     """The settings' score temperature; else 1 for a text that is sampled, and the model's own for the best text.
 
@@ -168,7 +195,7 @@ def _guidance(
     if weighted:
         proposal = "posterior" if getattr(model, "bigrams", None) is None else "chain"
         name, scale = proposal if name == "auto" else name, min(1.0, scale)
-    if name == "auto" and getattr(model, "bigrams", None) is not None:
+    if name in ("auto", "best") and getattr(model, "bigrams", None) is not None:
         return chain_where_small(automata, scale)
     return named_guidance(name, automata, scale) or Unguided()
 

@@ -97,6 +97,12 @@ class GenerationSettings:
     particles: int | None = _option(
         None, "Choose each text from so many, closer to the model's own.", "a whole number, at least 1", least=1
     )
+    best_of: int | None = _option(
+        None,
+        "Drafts of each text; the best by the model's own score is taken.",
+        "a whole number, at least 1",
+        least=1,
+    )
     temperature: float | None = _option(
         None, "Of the tokens' distributions; 0: the most probable.", "a finite number, at least 0", least=0
     )
@@ -145,6 +151,8 @@ class GenerationSettings:
             raise InvalidArgument(f"order must be one of {', '.join(ORDERS)}, but is {self.order!r}")
         if self.prompt is not None and self.messages is not None:
             raise InvalidArgument("give prompt= or messages=, not both: a conversation has its own texts")
+        if self.particles is not None and (self.best_of or 1) > 1:
+            raise InvalidArgument("particles are chosen by their weights: best_of does not go with them")
         if self.particles is not None and (self.decode == "argmax" or self.method == "ddim"):
             raise InvalidArgument(
                 "particles go with ancestral sampling and exact decoding, not with argmax or ddim"

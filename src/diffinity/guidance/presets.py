@@ -58,8 +58,8 @@ _MAKERS: dict[str, Callable[[Automata, float], Guidance | None]] = {
 def named_guidance(name: str, automata: Automata, scale: float = 2.5) -> Guidance | None:
     """The guidance of that name towards the automata, one for each sample; None for "none".
 
-    "auto" is that of a model without bigrams; `chain_where_small` makes it for a model that has them. "fast" and
-    "best" are two ends of what time buys (docs/generation.md has the figures).
+    "auto" and "best" are those of a model without bigrams; `chain_where_small` makes both for a model with them.
+    "fast" and "best" are two ends of what time buys (docs/sampling.md has the figures).
 
     >>> named_guidance("path", [], scale=1.5).scale
     1.5

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -15,6 +16,10 @@ from diffinity.models.plaid import Embedding, PlaidConfig, PlaidNetwork
 from diffinity.models.pretrained import check_amount, load_strictly, unfilled
 from diffinity.models.protocol import SamplingDefaults
 from diffinity.models.schedule import GammaBounds, NoiseSchedule
+
+ROWS = 64  # texts with a hidden position that are scored at once
+PADDING = 2  # end tokens behind a text that is scored
+NEARLY_CLEAN = 0.05  # share of the noise levels, from the lowest: that of the positions that are given
 
 
 class PlaidModules(nn.Module):
@@ -41,6 +46,7 @@ class PlaidLM(NetworkLM[PlaidModules]):
 
     kind: ClassVar[str] = "plaid"
     half_storage: bool = False  # save the network and embeddings as float16; the schedule stays float32
+    position_levels: bool = False  # whether it was trained with a noise level for each position, too
 
     @classmethod
     def create(cls, config: PlaidConfig, tokenizer: Tokenizer, *, eos_token_id: int | None = None) -> Self:
@@ -71,8 +77,34 @@ class PlaidLM(NetworkLM[PlaidModules]):
         logits: Tensor = self.modules.model(z, gamma, self.embedding, x_selfcond)
         return logits
 
+    @torch.no_grad()
+    def pseudo_log_probs(self, ids: Tensor) -> Tensor:
+        """The log-probability (n,) of each token of a text (n,) given all the others.
+
+        For a model with `position_levels`: one position after another is pure noise, the others are nearly clean.
+        The noise is the same for every text.
+        """
+        eos = 0 if self.eos_token_id is None else self.eos_token_id
+        padded = torch.cat([ids, ids.new_full((PADDING,), eos)]).to(self.device)
+        low, high = self.gamma(torch.tensor([0.0, 1.0], dtype=torch.float64)).tolist()
+        generator = torch.Generator().manual_seed(0)
+        x = self.embedding[padded]  # (n + 2, d)
+        found = []
+        for places in torch.split(torch.arange(len(ids)), ROWS):
+            hidden = torch.zeros(len(places), len(padded), dtype=torch.bool)
+            hidden[torch.arange(len(places)), places] = True
+            gamma = torch.where(hidden, high, low + NEARLY_CLEAN * (high - low)).to(x.device)
+            noise = torch.randn(*hidden.shape, x.shape[1], generator=generator).to(x)
+            clean = x * (~hidden).to(x)[..., None]
+            z = gamma.neg().sigmoid().sqrt()[..., None] * clean + gamma.sigmoid().sqrt()[..., None] * noise
+            logits = self.denoise(z.to(x.dtype), gamma.float(), torch.zeros_like(z))
+            rows = logits[torch.arange(len(places)), places].float().log_softmax(dim=-1).cpu()
+            found.append(rows.gather(1, ids[places, None])[:, 0])
+        return torch.cat(found)
+
     def config_fields(self) -> dict[str, Any]:
-        return dataclasses.asdict(self.config)
+        shape = dataclasses.asdict(self.config)
+        return {**shape, "position_levels": True} if self.position_levels else shape
 
     def tensors(self) -> dict[str, Tensor]:
         state = super().tensors()
@@ -90,6 +122,10 @@ class PlaidLM(NetworkLM[PlaidModules]):
         eos_token_id: int | None,
         sampling_defaults: SamplingDefaults,
     ) -> Self:
+        fields = dict(fields)
+        position_levels = fields.pop("position_levels", False)
+        if not isinstance(position_levels, bool):
+            raise CheckpointError(f"position_levels in the config is true or false, not {position_levels!r}")
         try:
             config = PlaidConfig(**fields)
         except (TypeError, ValueError) as error:
@@ -97,4 +133,6 @@ class PlaidLM(NetworkLM[PlaidModules]):
         check_amount(config.about_parameters, config.n_blocks, tensors)
         modules = unfilled(lambda: PlaidModules(config), config.about_parameters)
         load_strictly(modules, tensors)
-        return cls(modules, tokenizer, eos_token_id, sampling_defaults)
+        model = cls(modules, tokenizer, eos_token_id, sampling_defaults)
+        model.position_levels = position_levels
+        return model

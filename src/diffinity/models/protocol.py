@@ -26,6 +26,7 @@ Method = Literal["ancestral", "ddim"]
 Messages = Sequence[Mapping[str, str]]
 # A config.json may ask for no more by itself; a caller may.
 MOST_DEFAULT_STEPS = 100_000
+MOST_DEFAULT_DRAFTS = 64
 MOST_DEFAULT_LENGTH = 1_000_000
 
 
@@ -44,9 +45,15 @@ class SamplingDefaults:
     length: int = 64
     score_temp: float = 0.9
     method: Method = "ancestral"  # or "ddim"
+    best_of: int = 1  # drafts of a text, of which the best by the model's own score is taken
 
     def __post_init__(self) -> None:
-        for name, most in (("num_inference_steps", MOST_DEFAULT_STEPS), ("length", MOST_DEFAULT_LENGTH)):
+        bounds = (
+            ("num_inference_steps", MOST_DEFAULT_STEPS),
+            ("length", MOST_DEFAULT_LENGTH),
+            ("best_of", MOST_DEFAULT_DRAFTS),
+        )
+        for name, most in bounds:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
                 raise InvalidArgument(f"{name} must be a whole number from 1 to {most:,}, but is {value!r}")

@@ -19,6 +19,7 @@ import torch
 
 from diffinity.errors import DiffinityError
 from diffinity.generation import Generated, GenerationSettings, Generator
+from diffinity.generation.making import rows_of
 from diffinity.generation.stepwise import StepwiseBatch
 from diffinity.memory import is_out_of_memory
 from diffinity.models.protocol import TextModel
@@ -283,7 +284,7 @@ class Batcher:
         ]
         if not asked:
             return
-        frame = Frame.of(step - 1, batch.state, rows[0].job.settings.particles or 1)
+        frame = Frame.of(step - 1, batch.state, rows_of(self._model, rows[0].job.settings))
         for i in asked:
             accepted = None if frame.log_acceptance is None else frame.log_acceptance[i]
             tokens, confidence = frame.tokens[i].tolist(), frame.confidence[i].tolist()
@@ -293,8 +294,8 @@ class Batcher:
         texts, logits = batch.finish(), batch.last_logits()
         for i, row in enumerate(rows):
             last, top = list(texts[i].tokens), None
-            if logits is not None:
-                own = logits[i * (row.job.settings.particles or 1)]
+            if logits is not None and rows_of(self._model, row.job.settings) == 1:
+                own = logits[i]
                 last = own.argmax(dim=-1).tolist()
                 top = None if row.job.logprobs is None else _top(own, texts[i].tokens, row.job.logprobs)
             row.job.deliver(TextEvent(row.place, texts[i], last, top))

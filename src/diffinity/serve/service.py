@@ -12,7 +12,7 @@ from typing import Any
 
 from diffinity.errors import DiffinityError
 from diffinity.generation import GenerationSettings
-from diffinity.generation.making import check_settings, prompt_of
+from diffinity.generation.making import check_settings, drafts_of, prompt_of
 from diffinity.generation.settings import from_spoken, spoken_name
 from diffinity.models.protocol import TextModel, check_model, no_prompt, vocabulary_of
 from diffinity.serve.batcher import Batcher, Job
@@ -91,6 +91,10 @@ class Service:
                 code="model_not_found",
             )
         settings = self._generation_settings(request)
+        logprobs = self._logprobs(request, settings)
+        drafts = 1 if logprobs is not None else drafts_of(self.model, settings)
+        if settings.particles is None:
+            settings = replace(settings, best_of=drafts)
         prompts = self._prompted(request, settings)
         n = (request.n or 1) * len(prompts)
         if n > self.settings.max_n:
@@ -110,7 +114,7 @@ class Service:
                 [(seed, i * (request.n or 1) + k) for k in range(request.n or 1)],
                 began + deadline,
                 drafts=_own(request, "drafts") if request.stream else None,
-                logprobs=self._logprobs(request, settings),
+                logprobs=logprobs,
             )
             for i, prompt in enumerate(prompts)
         ]
@@ -155,6 +159,7 @@ class Service:
             raise of_diffinity(error, "diffinity") from None
         bounds = {"steps": (settings.num_inference_steps, self.settings.max_steps)}
         bounds["particles"] = (settings.particles, self.settings.max_particles)
+        bounds["best_of"] = (settings.best_of, self.settings.max_particles)
         for name, (asked, most) in bounds.items():
             if asked is not None and asked > most:
                 raise ApiError(f"{name} is {asked}, and {most} are allowed", param=f"diffinity.{name}")
@@ -239,6 +244,8 @@ class Service:
             raise ApiError(
                 "logprobs do not go with particles, which are chosen by their weights", param="logprobs"
             )
+        if asked is not None and (settings.best_of or 1) > 1:
+            raise ApiError("logprobs are of one draft: best_of must be 1 for them", param="logprobs")
         if asked is not None and check_model(self.model) != "embedding":
             raise ApiError(
                 "logprobs are of the last distributions, and a model of tokens chooses them on the way",

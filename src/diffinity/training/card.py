@@ -160,7 +160,8 @@ English and nothing about the world. For real work use one of the models of docs
 ## What was measured
 
 {len(measured.samples)} samples without a constraint, as many with room for {", ".join(map(str, measured.lengths))}
-tokens each, {defaults.num_inference_steps} steps, score_temp {defaults.score_temp}, seed 0, none left out;
+tokens each, {defaults.num_inference_steps} steps, best of {defaults.best_of} drafts,
+score_temp {defaults.score_temp}, seed 0, none left out;
 {measured.held_out} held-out documents. A sentence is clean if link-grammar parses all of it, hunspell knows every
 word and no word stands twice in a row.
 
@@ -170,7 +171,7 @@ Texts of which only the first character is given, a brace: {_parsed(measured.beg
 `Choice([{", ".join(f'"{name}"' for name in measured.choices)}])`, {sum(measured.choices.values())} texts with
 `decode="sample"`: {", ".join(f"{name} {count}" for name, count in measured.choices.items())}.
 
-One text of {measured.length} tokens in 128 steps took {measured.seconds:.1f} s on one core of the machine that
+One draft of {measured.length} tokens in 128 steps took {measured.seconds:.1f} s on one core of the machine that
 made this card.
 
 ## Training

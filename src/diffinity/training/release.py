@@ -28,7 +28,7 @@ from diffinity.models.plaid_lm import PlaidLM
 from diffinity.models.pretrained import PretrainedLM
 from diffinity.models.protocol import SamplingDefaults
 from diffinity.models.transformer import AutoregressiveLM, MaskedLM
-from diffinity.sampling import sample, texts
+from diffinity.sampling import sample
 from diffinity.training.card import FOLDERS, Measured, companion_card, diffusion_card, quality_table
 from diffinity.training.mixture import TrainingData, read_training_data
 from diffinity.training.quality import english_only, parses, quality
@@ -72,11 +72,11 @@ def export(
 
 
 def free_samples(model: PlaidLM, n: int = SAMPLES) -> tuple[list[str], float]:
-    """n texts written without a constraint, and the seconds that one took alone in a batch of one."""
+    """n texts written without a constraint at the defaults, and the seconds of one run of 128 steps alone."""
     written: list[str] = []
     for length in LENGTHS:
-        drawn = sample(model, n // len(LENGTHS), length, first_index=len(written))
-        written += texts(model, drawn.tokens)
+        seeds = [(0, len(written) + i) for i in range(n // len(LENGTHS))]
+        written += [text.text for text in Generator(model, None, length=length)(len(seeds), seeds=seeds)]
     started = time.perf_counter()
     sample(model, 1, LENGTH, num_inference_steps=128, seed=1)
     return written, time.perf_counter() - started
@@ -138,13 +138,15 @@ def main() -> None:
     parser.add_argument("corpus", help="the corpus file that the models were trained on")
     parser.add_argument("--out", type=Path, default=EMBEDDED.parent)
     parser.add_argument("--score-temp", type=float, default=0.6)
-    parser.add_argument("--steps", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=32)
+    parser.add_argument("--best-of", type=int, default=4)
     parser.add_argument("--note", default="", help="what a reader must know about how these weights came about")
     parser.add_argument("--threads", type=int, default=1)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     data = read_training_data(chosen.corpus)
-    models = export(chosen.runs, chosen.out, SamplingDefaults(chosen.steps, LENGTH, chosen.score_temp), data)
+    defaults = SamplingDefaults(chosen.steps, LENGTH, chosen.score_temp, best_of=chosen.best_of)
+    models = export(chosen.runs, chosen.out, defaults, data)
     for name in ("autoregressive", "masked"):
         if name in models:
             card = companion_card(name, models[name], chosen.runs)

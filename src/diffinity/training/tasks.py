@@ -239,7 +239,9 @@ class DiffusionTask:
         modules.noise_schedule = fit_schedule(self.noise)
         modules.gamma_bounds.gamma_0.data.fill_(self.noise.gamma_0)
         modules.gamma_bounds.gamma_1.data.fill_(self.noise.gamma_1)
-        return PlaidLM(modules, tokenizer, eos, defaults)
+        model = PlaidLM(modules, tokenizer, eos, defaults)
+        model.position_levels = self.mixed > 0
+        return model
 
 
 class BoundTask:
