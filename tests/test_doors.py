@@ -66,7 +66,8 @@ def test_a_width_that_does_not_divide_is_one_sentence(tmp_path: Path) -> None:
         app, ["train", str(tmp_path / "t.txt"), "--out", str(tmp_path / "r"), "--dim", "130"]
     )
     assert result.exit_code == 2
-    assert "dim must be n_heads times an even number" in " ".join(result.stderr.split())
+    assert "--dim must be --n-heads times an even number" in " ".join(result.stderr.split())
+    assert not (tmp_path / "r").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:

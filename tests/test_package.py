@@ -59,3 +59,33 @@ def test_help_needs_neither_torch_nor_numba(arguments: list[str]) -> None:
 
 def test_a_shell_that_completes_gets_the_options_of_the_command() -> None:
     assert called_commands([], {"COMP_WORDS": "diffinity generate --re"}) == {"generate"}
+
+
+UNNEEDED = {
+    "pydantic",
+    "huggingface_hub.hf_api",
+    "huggingface_hub.file_download",
+    "transformers",
+    "diffinity.constraints.schema.compiler",
+}
+
+
+def test_generate_imports_neither_the_hub_s_client_nor_what_requests_and_schemas_need() -> None:
+    code = (
+        "import sys, diffinity.commands.generate\n"
+        "from diffinity import Regex, generate, load\n"
+        "generate(load(), Regex('a cat|the dog'), length=4, num_inference_steps=1)\n"
+        f"print(sorted({UNNEEDED!r} & set(sys.modules)))\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert shown == "[]\n"
+
+
+def test_a_command_runs_with_garbage_collection_and_what_was_imported_left_out_of_it() -> None:
+    code = (
+        "import gc, diffinity.cli as cli\n"
+        "cli.make_app = lambda wanted: lambda: print(gc.isenabled(), gc.get_freeze_count() > 1000)\n"
+        "cli.main()\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert shown == "True True\n"

@@ -5,6 +5,7 @@ Commands are imported when they are called: `diffinity --help` needs none of the
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -120,7 +121,11 @@ def called_commands(arguments: Sequence[str], environment: Mapping[str, str]) ->
 def run() -> None:
     """Run the command that the arguments name; `diffinity.start` has the rest."""
     keep_freed_memory()
-    make_app(called_commands(sys.argv[1:], os.environ))()
+    command_line = make_app(called_commands(sys.argv[1:], os.environ))
+    gc.freeze()  # what was imported stays: it need not be looked at again
+    gc.set_threshold(10_000, *gc.get_threshold()[1:])  # numba's compiler makes many objects
+    gc.enable()
+    command_line()
 
 
 def __getattr__(name: str) -> typer.Typer:

@@ -5,6 +5,7 @@ This module imports nothing but the standard library, so that Ctrl-C in the firs
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -41,6 +42,7 @@ def main() -> None:
     try:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored
             signal.signal(signal.SIGINT, on_interrupt)
+        gc.disable()  # modules make 300,000 objects, of which none is garbage; `run` enables it again
         from diffinity.cli import run
 
         try:

@@ -1,4 +1,7 @@
-"""Compiled loops of `chain.py`: couplings of neighbouring positions, and their chain times an automaton."""
+"""Compiled loops of `chain.py`: couplings of neighbouring positions, and their chain times an automaton.
+
+Arrays are made outside the loops, and filled by loops rather than by slices: both take long to compile.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 
 
-@njit(nogil=True)
+@njit(nogil=True, cache=True, inner=True)
 def ratio_of(
     first: NDArray[np.int64],
     successor: Ints,
@@ -39,7 +42,6 @@ def ratio_of(
     return float(unseen[a])
 
 
-@njit(nogil=True)
 def couplings(
     mass: Floats,
     token: Ints,
@@ -56,6 +58,24 @@ def couplings(
     The ratios of the pairs, scaled on both sides to the marginals `mass` (L, N) by `rounds` of Sinkhorn's
     iteration.
     """
+    left, right = np.empty((2, mass.shape[1]))
+    _couplings(mass, token, size, first, successor, ratio, unseen, rounds, moves, left, right)
+
+
+@njit(nogil=True, cache=True)
+def _couplings(
+    mass: Floats,
+    token: Ints,
+    size: Ints,
+    first: NDArray[np.int64],
+    successor: Ints,
+    ratio: NDArray[np.float32],
+    unseen: NDArray[np.float32],
+    rounds: int,
+    moves: Floats,
+    left: Floats,
+    right: Floats,
+) -> None:
     length = mass.shape[0]
     for k in range(length - 1):
         n, m = size[k], size[k + 1]
@@ -63,15 +83,18 @@ def couplings(
         for i in range(n):
             for j in range(m):
                 table[i, j] = ratio_of(first, successor, ratio, unseen, token[k, i], token[k + 1, j])
-        left = np.ones(n)
-        right = mass[k + 1, :m].copy()
+        for i in range(n):
+            left[i] = 1.0
+        for j in range(m):
+            right[j] = mass[k + 1, j]
         for _ in range(rounds):
             for i in range(n):
                 total = 0.0
                 for j in range(m):
                     total += table[i, j] * right[j]
                 left[i] = mass[k, i] / max(total, SMALLEST)
-            right[:] = 0.0
+            for j in range(m):
+                right[j] = 0.0
             for i in range(n):
                 for j in range(m):
                     right[j] += table[i, j] * left[i]
@@ -87,7 +110,6 @@ def couplings(
                 table[i, j] *= scale
 
 
-@njit(nogil=True)
 def chain_marginals(
     mass: Floats,
     cls: Ints,
@@ -104,21 +126,44 @@ def chain_marginals(
     `after` (S, C) is the automaton, `live` (L+1, S) the states from which acceptance can be reached in time. Where
     nothing is accepted `out` is not written and the result is −inf.
     """
-    length, width = mass.shape
-    states = after.shape[0]
-    forward = np.zeros((length, width, states))
+    (length, width), states = mass.shape, after.shape[0]
+    forward, backward = np.zeros((length, width, states)), np.ones((width, states))
+    step, earlier, used = np.empty((states, width)), np.empty((width, states)), np.empty(states, np.bool_)
+    room = (forward, backward, earlier, step, used)
+    log_prob: float = _chain_marginals(mass, cls, size, moves, after, start, accepting, live, out, *room)
+    return log_prob
+
+
+@njit(nogil=True, cache=True)
+def _chain_marginals(
+    mass: Floats,
+    cls: Ints,
+    size: Ints,
+    moves: Floats,
+    after: Ints,
+    start: int,
+    accepting: NDArray[np.bool_],
+    live: NDArray[np.bool_],
+    out: Floats,
+    forward: Floats,  # (L, N, S), zeros
+    backward: Floats,  # (N, S), ones
+    earlier: Floats,
+    step: Floats,
+    used: NDArray[np.bool_],
+) -> float:
+    length, states = mass.shape[0], after.shape[0]
     log_total = 0.0
     for i in range(size[0]):
         there = after[start, cls[0, i]] if cls[0, i] >= 0 else -1
         if there >= 0 and live[1, there]:
             forward[0, i, there] = mass[0, i]
-    step = np.empty((states, width))
-    used = np.empty(states, np.bool_)
     for k in range(length):
         if k > 0:
             n, m = size[k - 1], size[k]
-            step[:, :m] = 0.0
-            used[:] = False
+            for s in range(states):
+                used[s] = False
+                for j in range(m):
+                    step[s, j] = 0.0
             for i in range(n):
                 for s in range(states):
                     weight = forward[k - 1, i, s]
@@ -144,16 +189,15 @@ def chain_marginals(
         for j in range(size[k]):
             for s in range(states):
                 forward[k, j, s] /= total
-    backward = np.ones((width, states))
-    earlier = np.empty((width, states))
     for k in range(length - 1, -1, -1):
         n = size[k]
         if k < length - 1:
             m = size[k + 1]
-            earlier[:n] = 0.0
-            used[:] = False
+            for s in range(states):
+                used[s] = False
             for i in range(n):
                 for s in range(states):
+                    earlier[i, s] = 0.0
                     if forward[k, i, s] > NEGLIGIBLE:
                         used[s] = True
             for s in range(states):
@@ -191,7 +235,6 @@ def chain_marginals(
     return log_total
 
 
-@njit(nogil=True)
 def choose_candidates(
     probs: NDArray[np.float32],
     marginals: NDArray[np.float32],
@@ -210,11 +253,29 @@ def choose_candidates(
     a token of `top` where it has a tenth of that. What is left is a candidate of class −1, which no state accepts.
     `token`, `cls`, `mass` (L, N) and `size` (L,) are written.
     """
+    taken = np.zeros(probs.shape[1], np.bool_)
+    rest, given = np.empty((2, useful.shape[0]))
+    _choose_candidates(probs, marginals, top, class_of, useful, least, token, cls, mass, size, taken, rest, given)
+
+
+@njit(nogil=True, cache=True)
+def _choose_candidates(
+    probs: NDArray[np.float32],
+    marginals: NDArray[np.float32],
+    top: NDArray[np.int64],
+    class_of: Ints,
+    useful: NDArray[np.bool_],
+    least: float,
+    token: Ints,
+    cls: Ints,
+    mass: Floats,
+    size: Ints,
+    taken: NDArray[np.bool_],
+    rest: Floats,
+    given: Floats,
+) -> None:
     length, vocab_size = probs.shape
     classes = useful.shape[0]
-    taken = np.zeros(vocab_size, np.bool_)
-    rest = np.empty(classes)
-    given = np.empty(classes)
     for k in range(length):
         n = 0
         left = 1.0
@@ -227,8 +288,9 @@ def choose_candidates(
                 mass[k, n] = max(float(probs[k, v]), SMALLEST)
                 left -= mass[k, n]
                 n += 1
-        rest[:] = 0.0
-        given[:] = 0.0
+        for c in range(classes):
+            rest[c] = 0.0
+            given[c] = 0.0
         for v in range(vocab_size):
             if not taken[v]:
                 rest[class_of[v]] += probs[k, v]
@@ -249,7 +311,6 @@ def choose_candidates(
                 taken[token[k, at]] = False
 
 
-@njit(nogil=True)
 def spread(
     probs: NDArray[np.float32],
     marginals: NDArray[np.float32],
@@ -262,10 +323,25 @@ def spread(
     classes: int,
 ) -> None:
     """The marginals of candidates `given` (L, N) over all tokens, into `marginals` (L, V)."""
+    _spread(probs, marginals, class_of, token, cls, mass, size, given, np.empty(classes))
+
+
+@njit(nogil=True, cache=True)
+def _spread(
+    probs: NDArray[np.float32],
+    marginals: NDArray[np.float32],
+    class_of: Ints,
+    token: Ints,
+    cls: Ints,
+    mass: Floats,
+    size: Ints,
+    given: Floats,
+    factor: Floats,
+) -> None:
     length, vocab_size = probs.shape
-    factor = np.empty(classes)
     for k in range(length):
-        factor[:] = 0.0
+        for c in range(factor.shape[0]):
+            factor[c] = 0.0
         for at in range(size[k]):
             if token[k, at] < 0 and cls[k, at] >= 0:
                 factor[cls[k, at]] = given[k, at] / mass[k, at]

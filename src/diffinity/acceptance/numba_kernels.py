@@ -183,11 +183,13 @@ def forward(weight: Floats, arrows: Arrows, live: Bools, accepting: Bools, alpha
     """Fill alpha (L+1, S+H) with normalised forward masses; log Σ over accepted paths of Π weight."""
     length, n = alpha.shape[0] - 1, accepting.shape[0]
     first, node, group = arrows.in_first, arrows.in_node, arrows.in_group
-    if not live[0].any():
-        alpha[:] = 0.0
-        return -np.inf
+    begun = False
     for s in range(n):
         alpha[0, s] = 1.0 if live[0, s] else 0.0
+        begun |= live[0, s]
+    if not begun:
+        alpha[:] = 0.0
+        return -np.inf
     _add_up_hubs(alpha[0], n, arrows)
     log_total = 0.0
     for k in range(length):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,9 +89,10 @@ def _align(dfa: ByteDFA, vocabulary: Vocabulary, framing: Framing, limits: Limit
             if vocabulary.leading_optional:
                 dfa = dfa.union(as_it_is)
         trie = vocabulary.trie
-        walk: Any = kernels.node_columns
         max_pairs = budget.limits.memory_bytes // 8
-        column, first, source, target, enough = walk(dfa.table, dfa.byte_class, trie.parent, trie.byte, max_pairs)
+        column, first, source, target, enough = kernels.node_columns(
+            dfa.table, dfa.byte_class, trie.parent, trie.byte, max_pairs
+        )
         if not enough:
             budget.check("memory_bytes", budget.limits.memory_bytes + 1, "aligning the constraint with the tokens")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,26 +35,26 @@ def build_trie(strings: Sequence[bytes]) -> Trie:
     data = np.frombuffer(b"".join(strings[i] for i in order), np.uint8)
     lengths = np.array([len(strings[i]) for i in order], np.int64)
     ends = np.cumsum(lengths)
-    grow: Any = _grow
-    parent, byte, ending = grow(data, ends - lengths, ends)
-    node_of = np.empty(len(strings), np.int32)
+    parent, byte = np.empty(len(data) + 1, np.int32), np.zeros(len(data) + 1, np.uint8)
+    parent[0] = -1
+    path = np.zeros(lengths.max(initial=0) + 1, np.int32)
+    ending, node_of = np.empty(len(strings), np.int32), np.empty(len(strings), np.int32)
+    n = _grow(data, ends - lengths, ends, path, parent, byte, ending)
     node_of[order] = ending
-    return Trie(parent, byte, node_of)
+    return Trie(parent[:n].copy(), byte[:n].copy(), node_of)
 
 
 @njit(nogil=True, cache=True)
 def _grow(
-    data: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.int32]]:
+    data: NDArray[np.uint8],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    path: NDArray[np.int32],  # the nodes of the current string's prefixes
+    parent: NDArray[np.int32],
+    byte: NDArray[np.uint8],
+    ending: NDArray[np.int32],
+) -> int:
     """Insert sorted strings one after the other: only what differs from the previous one makes nodes."""
-    longest = 0
-    for i in range(begin.shape[0]):
-        longest = max(longest, end[i] - begin[i])
-    path = np.zeros(longest + 1, np.int32)  # the nodes of the current string's prefixes
-    parent = np.empty(data.shape[0] + 1, np.int32)
-    byte = np.zeros(data.shape[0] + 1, np.uint8)
-    ending = np.empty(begin.shape[0], np.int32)
-    parent[0] = -1
     n = 1
     for i in range(begin.shape[0]):
         size = end[i] - begin[i]
@@ -70,4 +69,4 @@ def _grow(
             path[j + 1] = n
             n += 1
         ending[i] = path[size]
-    return parent[:n].copy(), byte[:n].copy(), ending
+    return n

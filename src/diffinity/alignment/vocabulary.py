@@ -214,12 +214,20 @@ def _byte_of_character() -> dict[str, int]:
 
 
 BYTE_OF = _byte_of_character()
+NO_BYTE = "\u0100"  # no byte is written so in Latin-1
+AS_LATIN_1 = dict.fromkeys(range(256), NO_BYTE) | {ord(text): byte for text, byte in BYTE_OF.items()}
 
 
 def _byte_level(text: str) -> bytes:
-    if all(character in BYTE_OF for character in text):
-        return bytes(BYTE_OF[character] for character in text)
-    return text.encode()
+    """The bytes that a token of byte-level BPE stands for; one that is not written so stands for itself.
+
+    >>> _byte_level("Ġthe"), _byte_level("a b")
+    (b' the', b'a b')
+    """
+    try:
+        return text.translate(AS_LATIN_1).encode("latin-1")
+    except UnicodeEncodeError:
+        return text.encode()
 
 
 def _metaspace(text: str, byte_fallback: bool) -> bytes:

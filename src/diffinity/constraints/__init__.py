@@ -1,4 +1,9 @@
-"""What a user may ask for, and how it becomes a `ByteDFA`."""
+"""What a user may ask for, and how it becomes a `ByteDFA`.
+
+`JsonSchema` is imported when it is asked for: its compiler is half of this package.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from diffinity.constraints import sentences
 from diffinity.constraints.base import And, Choice, Concat, Constraint, Not, Or, Regex, Repeat, Text
@@ -6,7 +11,9 @@ from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.grammar import Grammar
 from diffinity.constraints.nfa import NfaBuilder
 from diffinity.constraints.python_types import constraint
-from diffinity.constraints.schema import JsonSchema
+
+if TYPE_CHECKING:
+    from diffinity.constraints.schema import JsonSchema
 
 __all__ = [
     "And",
@@ -25,3 +32,11 @@ __all__ = [
     "constraint",
     "sentences",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "JsonSchema":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from diffinity.constraints.schema import JsonSchema
+
+    return JsonSchema

@@ -51,13 +51,12 @@ def determinise(nfa: Nfa, start: int, accepting: Bools, n_labels: int, budget: B
     stack, found = np.empty(n, np.int32), np.empty(n, np.int32)
     sorted_to = np.empty(edge_to.shape[0], np.int32)
     ctl = np.array([0, 0, 0, 0, CHUNK], np.int64)
-    kernels.first_subset(
-        start, eps_first, eps_to, important, accepting, mark, stack, found, *room.interning(), ctl
-    )
+    begin, place = np.empty(n_labels + 1, np.int64), np.empty(n_labels, np.int64)
+    first_state = np.array([start], np.int32)
     while True:
         why = kernels.subsets(
-            edge_first, edge_class, edge_to, eps_first, eps_to, important, accepting,
-            mark, stack, found, sorted_to, memo, *room.interning(), room.table, ctl,
+            first_state, edge_first, edge_class, edge_to, eps_first, eps_to, important, accepting,
+            mark, stack, found, sorted_to, memo, begin, place, *room.interning(), room.table, ctl,
         )  # fmt: skip
         settle(ctl, budget, DOING)
         if why == kernels.DONE:

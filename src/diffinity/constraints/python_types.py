@@ -12,6 +12,7 @@ import datetime
 import enum
 import json
 import re
+import sys
 import types
 import typing
 import uuid
@@ -96,14 +97,12 @@ def value_of(x: Any, text: str) -> Any:
     >>> value_of(int, "-12"), value_of(datetime.date, "2024-02-29"), value_of(Regex("[0-9]+"), "12")
     (-12, datetime.date(2024, 2, 29), '12')
     """
-    from diffinity.constraints.schema import JsonSchema
-
-    if isinstance(x, JsonSchema):
+    if _is_schema(x):
         return x.parse(text)
     if isinstance(x, OfType):
         return value_of(x.type, text)
     if isinstance(x, And):
-        schema = next((part for part in x.parts if isinstance(part, OfType | JsonSchema | And)), None)
+        schema = next((part for part in x.parts if _is_schema(part) or isinstance(part, OfType | And)), None)
         return text if schema is None else value_of(schema, text)
     if isinstance(x, dict):
         return json.loads(text)
@@ -191,6 +190,12 @@ def _spelled(value: Any) -> str:
     if isinstance(value, datetime.date | datetime.time | uuid.UUID):
         return value.isoformat() if not isinstance(value, uuid.UUID) else str(value)
     raise InvalidArgument(f"{value!r} has no spelling without quotes")
+
+
+def _is_schema(x: Any) -> bool:
+    """Whether it is a `JsonSchema`, whose module whoever has one has imported."""
+    schema = sys.modules.get("diffinity.constraints.schema.constraint")
+    return schema is not None and isinstance(x, schema.JsonSchema)
 
 
 def _json_schema_of(x: Any) -> Constraint:

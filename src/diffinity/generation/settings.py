@@ -12,9 +12,8 @@ import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from types import FunctionType
 from typing import Annotated, Any, Literal, get_type_hints
-
-from pydantic import Field
 
 from diffinity.alignment import Framing, TokenAutomaton
 from diffinity.errors import InvalidArgument
@@ -39,13 +38,21 @@ def _option(
     json: Any = None,
     shown: bool = True,
 ) -> Any:
-    """A field with what the doors need to know of it; `json` is its type there where it differs.
+    """A field with what the doors need to know of it; `json` is its type there where it differs, or
+    a function that makes it.
 
     What is not `shown` is set by Python alone.
     """
     about = {"help": meaning, "accepts": accepts, "name": name, "least": least, "above": above, "json": json}
     about["shown"] = shown
     return field(default=default, metadata=about)
+
+
+def _length_in_json() -> Any:
+    """The type of a length in a request; pydantic is imported by those who ask."""
+    from pydantic import Field
+
+    return Annotated[int, Field(ge=1)] | Literal["auto"] | None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -64,7 +71,7 @@ class GenerationSettings:
         "Tokens per text; auto: as many as it takes.",
         'a whole number of tokens, at least 1, or "auto"',
         least=1,
-        json=Annotated[int, Field(ge=1)] | Literal["auto"] | None,
+        json=_length_in_json,
     )
     num_inference_steps: int | None = _option(
         None, "Denoising steps.", "a whole number, at least 1", name="steps", least=1
@@ -196,12 +203,17 @@ class Option:
     """An option as requests and the command line see it."""
 
     name: str
-    type: Any
+    stated_type: Any
     default: Any
     help: str
     accepts: str
     least: float | None
     above: float | None
+
+    @property
+    def type(self) -> Any:
+        """Its type in JSON."""
+        return self.stated_type() if isinstance(self.stated_type, FunctionType) else self.stated_type
 
 
 def shown_options() -> list[Option]:

@@ -4,6 +4,8 @@ The hub names a file by its hash: SHA-256 for large files, git's SHA-1 for small
 so what was fetched can be checked at every load, also offline. `huggingface_hub` discards a transfer that was
 interrupted. Weights are therefore fetched by `transfer`, to a file that stays, and handed to the cache when they
 are complete and their hash is right.
+
+The library's parts are imported when a model of the hub is asked for: a folder on disk needs none of them.
 """
 
 from __future__ import annotations
@@ -15,24 +17,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from http.client import HTTPResponse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.request import Request
 
+import huggingface_hub  # its names are imported when they are used
 from filelock import FileLock
-from huggingface_hub import (
-    constants,
-    get_hf_file_metadata,
-    hf_hub_download,
-    hf_hub_url,
-    try_to_load_from_cache,
-)
-from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-from huggingface_hub.file_download import HfFileMetadata
-from huggingface_hub.utils._headers import build_hf_headers
-from huggingface_hub.utils.tqdm import tqdm as progress_bar
 
 from diffinity.errors import CheckpointError, DiffinityError, DownloadError
 from diffinity.models.transfer import Offer, Opener, Progress, amount, held, open_url, transfer
+
+if TYPE_CHECKING:
+    from huggingface_hub.file_download import HfFileMetadata
 
 CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
 NOT_HERE_OFFLINE = "is not on this machine, and HF_HUB_OFFLINE forbids to fetch it"
@@ -60,29 +55,31 @@ def fetch_model(
         "local_files_only": local_files_only,
         "token": token,
     }
+    from huggingface_hub.errors import EntryNotFoundError
+
     with _told_plainly(repo_id):
-        folder = Path(hf_hub_download(repo_id, CONFIG, revision=revision, **options)).parent
+        folder = Path(huggingface_hub.hf_hub_download(repo_id, CONFIG, revision=revision, **options)).parent
         if force_download or not (folder / WEIGHTS).exists():
             commit = {**options, "revision": folder.name}  # all files of one commit
             for name in (TOKENIZER, CARD):
                 with suppress(EntryNotFoundError):
-                    hf_hub_download(repo_id, name, **commit)
-            if not (local_files_only or constants.HF_HUB_OFFLINE):
+                    huggingface_hub.hf_hub_download(repo_id, name, **commit)
+            if not (local_files_only or is_offline()):
                 _fetch_blob(repo_id, WEIGHTS, folder, token, force_download, progress)
-            hf_hub_download(repo_id, WEIGHTS, **{**commit, "force_download": False})
+            huggingface_hub.hf_hub_download(repo_id, WEIGHTS, **{**commit, "force_download": False})
     return folder
 
 
 def fetch_config(repo_id: str, *, revision: str | None = None) -> Path:
     """The config.json of a hub model, in the hub's cache: what says who can read the rest."""
     with _told_plainly(repo_id):
-        return Path(hf_hub_download(repo_id, CONFIG, revision=revision))
+        return Path(huggingface_hub.hf_hub_download(repo_id, CONFIG, revision=revision))
 
 
 def fetch_tokenizer(repo_id: str) -> Path:
     """The tokenizer.json of a hub model, in the hub's cache."""
     with _told_plainly(repo_id):
-        return Path(hf_hub_download(repo_id, TOKENIZER))
+        return Path(huggingface_hub.hf_hub_download(repo_id, TOKENIZER))
 
 
 def is_cached(repo_id: str, name: str = WEIGHTS) -> bool:
@@ -91,7 +88,12 @@ def is_cached(repo_id: str, name: str = WEIGHTS) -> bool:
     >>> is_cached("nobody/nothing")
     False
     """
-    return isinstance(try_to_load_from_cache(repo_id, name), str)
+    return isinstance(huggingface_hub.try_to_load_from_cache(repo_id, name), str)
+
+
+def is_offline() -> bool:
+    """Whether HF_HUB_OFFLINE forbids to fetch anything."""
+    return bool(huggingface_hub.constants.HF_HUB_OFFLINE)
 
 
 def verify_cached(path: Path) -> None:
@@ -122,9 +124,9 @@ def _fetch_blob(
     repo_id: str, name: str, folder: Path, token: str | bool | None, force: bool, progress: Progress | None
 ) -> None:
     """Put a file of the commit of `folder` among the cache's blobs, resuming what an earlier call began."""
-    url = hf_hub_url(repo_id, name, revision=folder.name)
+    url = huggingface_hub.hf_hub_url(repo_id, name, revision=folder.name)
     try:
-        described = get_hf_file_metadata(url, token=token)
+        described = huggingface_hub.get_hf_file_metadata(url, token=token)
     except Exception:  # the hub's own download, which comes next, says what is wrong
         return
     if described.size is None or described.etag is None or not SHA256.fullmatch(described.etag):
@@ -163,6 +165,8 @@ def _transfer(
 
 def _authorised(token: str | bool | None) -> Opener:
     """Requests with the user's token, which is not sent on to where the hub redirects."""
+    from huggingface_hub.utils import build_hf_headers
+
     headers = build_hf_headers(token=token)
 
     def open_authorised(request: Request) -> HTTPResponse:
@@ -176,6 +180,8 @@ def _authorised(token: str | bool | None) -> Opener:
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
     """A bar for each file, on a terminal and unless HF_HUB_DISABLE_PROGRESS_BARS is set."""
+    from huggingface_hub.utils import tqdm as progress_bar
+
     with ExitStack() as open_bars:
         bars: dict[str, Any] = {}
 
@@ -196,7 +202,7 @@ def _told_plainly(repo_id: str) -> Iterator[None]:
     except DiffinityError:
         raise
     except Exception as error:  # also those of its HTTP client, which differ from version to version
-        if constants.HF_HUB_OFFLINE:
+        if is_offline():
             raise CheckpointError(f"{repo_id} {NOT_HERE_OFFLINE}") from error
         raise CheckpointError(
             f"{repo_id!r} is neither a folder here nor a model that the hub gave: {_reason(error)}"
@@ -204,6 +210,8 @@ def _told_plainly(repo_id: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
     if isinstance(error, LocalEntryNotFoundError) and error.__cause__ is not None:
         return f"it could not be reached ({_reason(error.__cause__)})"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

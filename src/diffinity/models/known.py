@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import constants
+import huggingface_hub
 
 from diffinity.errors import CheckpointError
 from diffinity.models.download import RELEASES, fetch_release
@@ -18,6 +18,7 @@ from diffinity.models.hub import (
     fetch_model,
     fetch_tokenizer,
     is_cached,
+    is_offline,
     progress_bars,
 )
 from diffinity.models.transfer import Progress
@@ -94,7 +95,7 @@ langflow-lm1b, plaid-1b
         return folder
     folder = release_folder(name)
     if not model.is_here:
-        if constants.HF_HUB_OFFLINE:
+        if is_offline():
             raise CheckpointError(f"{name} {NOT_HERE_OFFLINE}")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with nullcontext(progress) if progress is not None else progress_bars() as show:
@@ -105,4 +106,4 @@ langflow-lm1b, plaid-1b
 def release_folder(name: str) -> Path:
     """Where an imported release is kept: under $DIFFINITY_HOME, else beside the hub's cache."""
     home = os.environ.get("DIFFINITY_HOME")
-    return (Path(home) if home else Path(constants.HF_HOME) / "diffinity") / "models" / name
+    return (Path(home) if home else Path(huggingface_hub.constants.HF_HOME) / "diffinity") / "models" / name

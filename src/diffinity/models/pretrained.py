@@ -11,13 +11,14 @@ import hashlib
 import json
 import math
 import os
-from abc import abstractmethod
+import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
+import huggingface_hub  # its names are imported when they are used
 import torch
-from huggingface_hub import ModelHubMixin
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
@@ -34,12 +35,7 @@ FORMAT_VERSION = 1
 MOST_HEADER_BYTES = 100_000_000  # of a safetensors file
 
 
-class PretrainedLM(
-    ModelHubMixin,
-    library_name="diffinity",
-    license="apache-2.0",
-    tags=["diffusion-language-model", "constrained-generation"],
-):
+class PretrainedLM(ABC):
     """The part of a model that knows files: `save_pretrained`, `from_pretrained`, `push_to_hub`."""
 
     kind: ClassVar[str]
@@ -73,7 +69,11 @@ class PretrainedLM(
     card: str | None = None
     bigrams: Bigrams | None = None  # which tokens are neighbours, for chain guidance; part of the weights file
 
-    def _save_pretrained(self, save_directory: Path) -> None:
+    def save_pretrained(self, save_directory: str | Path) -> None:
+        """Write the model's files to a folder, which `dy.load` reads; a model that is there is replaced."""
+        save_directory = Path(save_directory)
+        save_directory.mkdir(parents=True, exist_ok=True)
+        (save_directory / CONFIG).unlink(missing_ok=True)  # until all is there it is no model
         tensors = {**self.tensors(), **(self.bigrams.tensors() if self.bigrams else {})}
         contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         save_file(contiguous, save_directory / WEIGHTS, metadata={"format": "pt"})
@@ -101,21 +101,22 @@ class PretrainedLM(
         )
 
     @classmethod
-    def _from_pretrained(
+    def from_pretrained(
         cls,
+        pretrained_model_name_or_path: str | Path,
         *,
-        model_id: str,
-        revision: str | None,
-        cache_dir: str | Path | None,
-        force_download: bool,
-        local_files_only: bool,
-        token: str | bool | None,
-        **model_kwargs: Any,
+        revision: str | None = None,
+        cache_dir: str | Path | None = None,
+        force_download: bool = False,
+        local_files_only: bool = False,
+        token: str | bool | None = None,
+        verify: bool = True,
     ) -> Self:
-        folder = Path(model_id)
+        """The model in a folder, or on the hub by its `owner/name`; `dy.load` does this for every kind."""
+        folder = Path(pretrained_model_name_or_path)
         if not folder.is_dir():
             folder = fetch_model(
-                model_id,
+                str(pretrained_model_name_or_path),
                 revision=revision,
                 cache_dir=cache_dir,
                 force_download=force_download,
@@ -125,7 +126,27 @@ class PretrainedLM(
         config = read_config(folder)
         if config["kind"] != cls.kind:
             raise CheckpointError(f"{folder / CONFIG} describes a {config['kind']!r} model, not {cls.kind!r}")
-        return cls.read(folder, config, verify=bool(model_kwargs.get("verify", True)))
+        return cls.read(folder, config, verify=verify)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        token: str | None = None,
+        **upload: Any,
+    ) -> str:
+        """Upload the model's files to the hub in one commit, and say where it is.
+
+        The repository is made if there is none; `upload` goes to `huggingface_hub`'s `upload_folder`:
+        `commit_message`, `revision` (a branch), `create_pr`, `delete_patterns` …
+        """
+        hub = huggingface_hub.HfApi(token=token)
+        repo_id = hub.create_repo(repo_id=repo_id, private=private, exist_ok=True).repo_id
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            message = {"commit_message": f"A {self.kind} model of diffinity"}
+            return str(hub.upload_folder(repo_id=repo_id, folder_path=folder, **(message | upload)))
 
     @classmethod
     def read(cls, folder: Path, config: dict[str, Any], *, verify: bool = True) -> Self:

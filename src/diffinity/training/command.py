@@ -106,6 +106,7 @@ def train(
     )
     if start is not None:
         settings = replace(settings, **shape_of(start))
+    check_width(settings.dim, settings.n_heads)
     words = run_tokenizer(out, tokenizer if start is None else start.tokenizer, corpus.tokenizer_texts, vocab_size)
     eos = end_token(words)
     trainer = Trainer(settings, out, words, eos, corpus.source, corpus.held_out[:VALIDATION_DOCUMENTS], start)
@@ -178,6 +179,17 @@ def starting_model(source: str, kind: str, tokenizer: Path | None) -> Pretrained
     start: PretrainedLM = model.read(folder, config)
     check_same_kind(kind, start)
     return start
+
+
+def check_width(dim: int, n_heads: int) -> None:
+    """Refuse a width that the heads can't share, before a tokenizer is trained.
+
+    >>> check_width(130, 4)
+    Traceback (most recent call last):
+    diffinity.errors.InvalidArgument: --dim must be --n-heads times an even number, but they are 130 and 4
+    """
+    if n_heads < 1 or dim < 1 or dim % (2 * n_heads):
+        raise InvalidArgument(f"--dim must be --n-heads times an even number, but they are {dim} and {n_heads}")
 
 
 def shape_of(model: PretrainedLM) -> dict[str, Any]:

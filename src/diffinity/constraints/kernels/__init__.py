@@ -24,12 +24,12 @@ from diffinity.constraints.kernels.graphs import (
 )
 from diffinity.constraints.kernels.pairs import pairs, refill_pairs
 from diffinity.constraints.kernels.refine import refine
-from diffinity.constraints.kernels.subsets import first_subset, refill_slots, subsets
+from diffinity.constraints.kernels.subsets import refill_slots, subsets
 from diffinity.constraints.kernels.trie import trie
 from diffinity.constraints.kernels.utf8 import NONE, Edges, Keys, States, expand, rehash
 
 __all__ = [
     "DONE", "GROW_EDGES", "GROW_POOL", "GROW_STATES", "I32", "I64", "NONE", "TICK", "U64", "Bools", "Edges",
-    "Keys", "States", "breadth_first", "count_class_edges", "expand", "expand_class_edges", "first_subset",
+    "Keys", "States", "breadth_first", "count_class_edges", "expand", "expand_class_edges",
     "group_by", "pairs", "reach", "refill_pairs", "refill_slots", "refine", "rehash", "subsets", "trie",
 ]  # fmt: skip

@@ -109,6 +109,7 @@ def refill_slots(codes: U64, n: int, slots: I32) -> None:
 
 @njit(nogil=True, cache=True)
 def subsets(
+    start: I32,
     edge_first: I64,
     edge_class: I32,
     edge_to: I32,
@@ -121,6 +122,8 @@ def subsets(
     found: I32,
     sorted_to: I32,
     memo: I32,
+    begin: I64,
+    place: I64,
     pool: I32,
     first: I64,
     codes: U64,
@@ -130,19 +133,25 @@ def subsets(
     ctl: I64,
 ) -> int:
     """Subset construction from where ctl says; ctl = [subsets known, subsets expanded, stamp, pool wanted,
-    steps left].
+    steps left]. Where no subset is known, that of the state in start (1,) is the first; `pool` must have room
+    for every state.
 
     A subset holds only important states: those that read something or accept. `memo[q]` is the subset that
     reading into q alone gives, so that deterministic stretches of the machine cost one lookup per edge.
     """
     n_classes = table.shape[1]
-    begin = np.zeros(n_classes + 1, np.int64)
-    place = np.zeros(n_classes, np.int64)
+    if ctl[0] == 0:
+        ctl[2] += 1
+        size, code, walked = _close(
+            start, ctl[1], ctl[1] + 1, eps_first, eps_to, important, mark, ctl[2], stack, found
+        )
+        _intern(size, code, found, mark, ctl[2], accepting, pool, first, codes, slots, is_final, ctl)
     while ctl[1] < ctl[0]:
         if ctl[-1] < 0:
             return TICK
         s = ctl[1]
-        begin[:] = 0
+        for c in range(n_classes + 1):
+            begin[c] = 0
         for i in range(first[s], first[s + 1]):
             q = pool[i]
             for e in range(edge_first[q], edge_first[q + 1]):
@@ -192,30 +201,3 @@ def subsets(
             table[s, c] = known
         ctl[1] = s + 1
     return DONE
-
-
-@njit(nogil=True, cache=True)
-def first_subset(
-    start: int,
-    eps_first: I64,
-    eps_to: I32,
-    important: Bools,
-    accepting: Bools,
-    mark: I32,
-    stack: I32,
-    found: I32,
-    pool: I32,
-    first: I64,
-    codes: U64,
-    slots: I32,
-    is_final: Bools,
-    ctl: I64,
-) -> None:
-    """Intern the subset that the machine starts in; `pool` must have room for every state."""
-    ctl[2] += 1
-    only = np.empty(1, np.int32)
-    only[0] = start
-    size, code, _ = _close(
-        only, np.int64(0), np.int64(1), eps_first, eps_to, important, mark, ctl[2], stack, found
-    )  # not literals, of which numba would make a second version
-    _intern(size, code, found, mark, ctl[2], accepting, pool, first, codes, slots, is_final, ctl)
