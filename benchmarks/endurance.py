@@ -107,7 +107,7 @@ def interrupted_calls(model: TextModel, moments: int, seed: int = 0) -> tuple[in
 
 def memory_over_time(model: TextModel, calls: int, constraints: int, parts: int) -> list[int]:
     """The resident bytes after each of so many equal parts of the constraints."""
-    sizes = []
+    sizes: list[int] = []
     for number in range(constraints):
         constraint = constraint_of(number)
         constraint.dfa()

@@ -165,7 +165,7 @@ def _transfer(
 
 def _authorised(token: str | bool | None) -> Opener:
     """Requests with the user's token, which is not sent on to where the hub redirects."""
-    from huggingface_hub.utils import build_hf_headers
+    from huggingface_hub.utils._headers import build_hf_headers
 
     headers = build_hf_headers(token=token)
 
@@ -180,7 +180,7 @@ def _authorised(token: str | bool | None) -> Opener:
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
     """A bar for each file, on a terminal and unless HF_HUB_DISABLE_PROGRESS_BARS is set."""
-    from huggingface_hub.utils import tqdm as progress_bar
+    from huggingface_hub.utils.tqdm import tqdm as progress_bar
 
     with ExitStack() as open_bars:
         bars: dict[str, Any] = {}
