@@ -88,6 +88,7 @@ def train(
     if kind == "markov":
         fit_markov_folder(corpus, out, order, documents, tokenizer, vocab_size, console)
         return
+    check_width(dim, n_heads)
     settings = TrainingSettings(
         kind=kind,  # type: ignore[arg-type]
         dim=dim,
@@ -106,7 +107,6 @@ def train(
     )
     if start is not None:
         settings = replace(settings, **shape_of(start))
-    check_width(settings.dim, settings.n_heads)
     words = run_tokenizer(out, tokenizer if start is None else start.tokenizer, corpus.tokenizer_texts, vocab_size)
     eos = end_token(words)
     trainer = Trainer(settings, out, words, eos, corpus.source, corpus.held_out[:VALIDATION_DOCUMENTS], start)
@@ -182,7 +182,7 @@ def starting_model(source: str, kind: str, tokenizer: Path | None) -> Pretrained
 
 
 def check_width(dim: int, n_heads: int) -> None:
-    """Refuse a width that the heads can't share, before a tokenizer is trained.
+    """Refuse a width that the heads can't share, in the words of the command line.
 
     >>> check_width(130, 4)
     Traceback (most recent call last):
