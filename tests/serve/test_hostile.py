@@ -166,7 +166,7 @@ def test_there_are_fifty() -> None:
 
 @pytest.fixture(scope="module")
 def meanwhile(server: Client) -> Any:
-    """Ordinary requests while the attacks run, which must all be answered (`benchmarks/serve_load.py` times them)."""
+    """Ordinary requests while the attacks run, all of which must be answered."""
     over, answered, wrong = threading.Event(), [0], list[Any]()
 
     def ask() -> None:
