@@ -71,6 +71,7 @@ class ArrayBuilder:
         self.values = values
         self.holding = holding
         self.failing = failing
+        self._pieces: dict[ByteDFA, tuple[ByteDFA, ...]] = {}
         self.least = max((part.min_items for part in holding), default=0)
         most = [part.max_items for part in holding if part.max_items is not None]
         self.most = self._feasible_length(min(most) if most else None)
@@ -175,9 +176,8 @@ class ArrayBuilder:
             yield value, after
             return
         if self.parts is not None:
-            for i, part in enumerate(self.parts):
-                piece = self._scalar(value).intersection(part) if i not in after.used else ByteDFA.empty()
-                if not piece.is_empty:
+            for i, piece in enumerate(self._in_parts(value, self.parts)):
+                if i not in after.used and not piece.is_empty:
                     yield piece, replace(after, used=after.used | {i})
             return
         for word in enumerated(self.values.assembly.written_out(value), MAX_UNIQUE_VALUES) or ():
@@ -185,6 +185,12 @@ class ArrayBuilder:
             key = json.dumps(json.loads(word), sort_keys=True).encode()
             if key not in after.used:
                 yield ByteDFA.literal(word), replace(after, used=after.used | {key})
+
+    def _in_parts(self, value: ByteDFA, parts: tuple[ByteDFA, ...]) -> tuple[ByteDFA, ...]:
+        """What of a value lies in each part; asked in each state, so worked out once."""
+        if value not in self._pieces:
+            self._pieces[value] = tuple(self._scalar(value).intersection(part) for part in parts)
+        return self._pieces[value]
 
     def _may_end(self, state: _State) -> bool:
         """Whether the array may be closed here."""

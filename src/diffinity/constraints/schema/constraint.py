@@ -99,8 +99,8 @@ class JsonSchema(Constraint):
 
     def _in_any_order(self, document: Document, order_states: int) -> ByteDFA | None:
         """The automaton with properties in any order; None if that is too large."""
-        compiler = Compiler(document, self.options, order_states)
         try:
+            compiler = Compiler(document, self.options, order_states)
             dfa = compiler.document_language()
         except ConstraintTooLarge:
             self.__dict__["_ordered"] = ("#",)
