@@ -65,8 +65,8 @@ def main() -> None:
     rows = sorted(((*measured(attack), name) for name, attack in attacks()), reverse=True)
     table = Table("attack", "seconds", "million steps", "ns a step", "outcome")
     for seconds, steps, outcome, name in rows[:30]:
-        each = f"{1e9 * seconds / steps:.1f}" if steps else ""
-        table.add_row(name, f"{seconds:.2f}", f"{steps / 1e6:.1f}", each, outcome)
+        nanoseconds = f"{1e9 * seconds / steps:.1f}" if steps else ""
+        table.add_row(name, f"{seconds:.2f}", f"{steps / 1e6:.1f}", nanoseconds, outcome)
     Console().print(table, f"{len(rows)} attacks, the slowest {rows[0][0]:.2f} s")
 
 

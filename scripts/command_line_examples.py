@@ -64,8 +64,8 @@ def updated(page: str, run: Callable[[str], str]) -> str:
 def comparable(page: str) -> str:
     """A page without what may differ: fingerprints of models (their files change), the last digits of numbers.
 
-    >>> comparable('{"model": "b8870cca72b4c0db", "log_prob": [-230.2585092994043]}')
-    '{"model": "…", "log_prob": [-230.2585…]}'
+    >>> comparable('{"model": "b8870cca72b4c0db", "log_p_text": [-230.2585092994043]}')
+    '{"model": "…", "log_p_text": [-230.2585…]}'
     """
     return re.sub(r"(\.\d{4})\d+", r"\1…", re.sub(r'"model": "[0-9a-f]{16}"', '"model": "…"', page))
 

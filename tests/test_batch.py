@@ -96,7 +96,7 @@ def test_every_request_gives_what_generate_gives_for_it_alone(
         assert row["tokens"] == [list(one.tokens) for one in expected]
         assert row["satisfied"] == [True] * len(expected)
         assert row["seed"] == expected[0].seed[0]
-        assert row["log_prob"] == pytest.approx([one.log_prob for one in expected], abs=1e-6)
+        assert row["log_p_text"] == pytest.approx([one.log_p_text for one in expected], abs=1e-6)
     assert all(re.fullmatch("the dog [a-z ]+.", text) for text in found[0]["texts"])
     assert "dog" not in found[3]["texts"][0]
     assert int(found[2]["texts"][0]) in (10, 11, 12)

@@ -88,7 +88,7 @@ def test_json_has_no_number_that_json_lacks(model: Path, monkeypatch: pytest.Mon
     result = run("generate", "--model", model, "--json")
     row = json.loads(result.stdout, parse_constant=lambda name: pytest.fail(name))
     assert row["log_acceptance"] == [None, -2.0]
-    assert row["log_prob"] is None
+    assert row["log_p_text"] is None
 
 
 def test_constraints_are_combined(model: Path) -> None:
@@ -342,7 +342,7 @@ def interrupted_after(calls: int, write: Callable[..., Any] = generate) -> Calla
 
 
 def test_ctrl_c_while_generating_exits_130(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diffinity.commands.generate.TURN", 2)
+    monkeypatch.setattr("diffinity.commands.generate.TEXTS_PER_BATCH", 2)
     whole = run("generate", "--model", model, "-n", "5", *SMALL)
     monkeypatch.setattr(dy.Generator, "__call__", interrupted_after(1, dy.Generator.__call__))
     result = run("generate", "--model", model, "-n", "5", *SMALL)
@@ -353,7 +353,7 @@ def test_ctrl_c_while_generating_exits_130(model: Path, monkeypatch: pytest.Monk
 def test_turns_change_no_text(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ("generate", "--model", model, "-n", "5", "--regex", "the [a-z ]+.", "--decode", "sample", *SMALL)
     whole = run(*options, "--json")
-    monkeypatch.setattr("diffinity.commands.generate.TURN", 2)
+    monkeypatch.setattr("diffinity.commands.generate.TEXTS_PER_BATCH", 2)
     assert [json.loads(line)["tokens"] for line in run(*options, "--json").stdout.splitlines()] == [
         json.loads(line)["tokens"] for line in whole.stdout.splitlines()
     ]

@@ -136,7 +136,7 @@ class ParticleRun:
 
     ending: Ending  # of the chosen particles
     tokens: Tensor  # (n, L): accepted ones, drawn from the ending
-    log_prob: Tensor  # (n,), float64: of the tokens under the ending
+    log_p_text: Tensor  # (n,), float64: of the tokens under the ending
     log_evidence: Tensor  # (n,), float64: of an unbiased estimate of P(L) under the model's own sampler
     ess: Tensor  # (n, steps + 1), float64: the effective number of particles before resampling
     log_acceptance: Tensor  # (n, steps + 1), float64: log ψ along the chosen trajectory
@@ -213,7 +213,7 @@ def sample_particles(
     return ParticleRun(
         ending=ending,
         tokens=decoded.tokens,
-        log_prob=decoded.log_prob,
+        log_p_text=decoded.log_p_text,
         log_evidence=population.log_evidence,
         ess=torch.stack(population.ess, dim=1),
         log_acceptance=population.history[:, chosen].T.contiguous(),

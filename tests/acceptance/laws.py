@@ -58,7 +58,7 @@ class AcceptanceLaws:
         for i, probs in enumerate(logits.softmax(-1)):
             accepted = enumerate_strings(probs, automaton)
             total = sum(p for _, p in accepted)
-            assert float(found.log_prob[i].exp()) == pytest.approx(total, rel=1e-9, abs=1e-300)
+            assert float(found.log_p_language[i].exp()) == pytest.approx(total, rel=1e-9, abs=1e-300)
             if total == 0:
                 assert torch.allclose(found.marginals[i], probs)
                 continue
@@ -80,7 +80,9 @@ class AcceptanceLaws:
         logits = random_logits(seed, 1, length)
         logits[:, :, 5] = -torch.inf  # no end tokens: every other sequence spells some text
         inside, outside = (
-            acceptance(logits, align(c, VOCABULARY, "exact"), logits=True, backend=self.backend).log_prob.exp()
+            acceptance(
+                logits, align(c, VOCABULARY, "exact"), logits=True, backend=self.backend
+            ).log_p_language.exp()
             for c in (Regex(pattern), ~Regex(pattern))
         )
         assert float(inside + outside) == pytest.approx(1.0, abs=1e-9)
@@ -110,7 +112,7 @@ class AcceptanceLaws:
         whole = acceptance(logits, automaton, logits=True, backend=self.backend)
         for i in range(5):
             one = acceptance(logits[i : i + 1], automaton, logits=True, backend=self.backend)
-            assert torch.equal(one.log_prob, whole.log_prob[i : i + 1])
+            assert torch.equal(one.log_p_language, whole.log_p_language[i : i + 1])
             assert torch.equal(one.marginals, whole.marginals[i : i + 1])
 
     def test_different_automata_in_one_batch_are_as_one_by_one(self) -> None:
@@ -119,7 +121,7 @@ class AcceptanceLaws:
         together = acceptance(logits, automata, logits=True, backend=self.backend)
         for i, automaton in enumerate(automata):
             alone = acceptance(logits[i : i + 1], automaton, logits=True, backend=self.backend)
-            assert torch.equal(together.log_prob[i : i + 1], alone.log_prob)
+            assert torch.equal(together.log_p_language[i : i + 1], alone.log_p_language)
             assert torch.equal(together.marginals[i : i + 1], alone.marginals)
 
     def test_probabilities_give_what_their_logits_give(self) -> None:
@@ -127,7 +129,7 @@ class AcceptanceLaws:
         logits = random_logits(4, 3, 5)
         by_logits = acceptance(logits, automaton, logits=True, backend=self.backend)
         by_probs = acceptance(logits.softmax(-1), automaton, backend=self.backend)
-        assert torch.allclose(by_logits.log_prob, by_probs.log_prob, rtol=1e-12)
+        assert torch.allclose(by_logits.log_p_language, by_probs.log_p_language, rtol=1e-12)
         assert torch.allclose(by_logits.marginals, by_probs.marginals, rtol=1e-9, atol=1e-12)
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -140,7 +142,7 @@ class AcceptanceLaws:
         found = acceptance(logits, automaton, logits=True, backend=self.backend)
         wanted = float(logits.double().log_softmax(-1)[0, :, 0].sum())
         assert wanted < -1e4
-        assert float(found.log_prob) == pytest.approx(wanted, rel=1e-6)
+        assert float(found.log_p_language) == pytest.approx(wanted, rel=1e-6)
         assert torch.allclose(found.marginals[0, :, 0], torch.ones(50, dtype=dtype))
         assert torch.isfinite(found.marginals).all()
 
@@ -157,7 +159,7 @@ class AcceptanceLaws:
         logits = random_logits(5, 2, 1).requires_grad_()
         logits.data[:, :, 2] = -torch.inf  # one token, and it may not be "ab"
         found = acceptance(logits, automaton, logits=True, backend=self.backend)
-        assert found.log_prob.tolist() == [-np.inf, -np.inf]
+        assert found.log_p_language.tolist() == [-np.inf, -np.inf]
         assert found.possible.tolist() == [False, False]
         log_acceptance(logits, automaton, backend=self.backend).exp().sum().backward()  # type: ignore[no-untyped-call]
         assert logits.grad is not None

@@ -27,7 +27,7 @@ def test_the_paper_s_worked_example() -> None:
     vocabulary = Vocabulary([b"c", b"a", b"u", b"t"])
     cat = align(Regex("c(a|u)t"), vocabulary, "exact")
     probs = torch.tensor([[[0.7, 0.1, 0.1, 0.1], [0.1, 0.3, 0.5, 0.1], [0.2, 0.2, 0.1, 0.5]]])
-    assert float(acceptance(probs, cat).log_prob.exp()) == pytest.approx(0.28, abs=1e-7)
+    assert float(acceptance(probs, cat).log_p_language.exp()) == pytest.approx(0.28, abs=1e-7)
 
 
 def test_the_backends_agree_in_single_precision_on_many_tokens() -> None:
@@ -36,7 +36,7 @@ def test_the_backends_agree_in_single_precision_on_many_tokens() -> None:
     automaton = align(Regex("([A-M][A-Z])*QQ[A-Z]+"), vocabulary, "eos")
     logits = 3 * torch.randn(2, 20, len(vocabulary), generator=torch.Generator().manual_seed(0))
     one, two = (acceptance(logits, automaton, logits=True, backend=b) for b in ("numba", "torch"))
-    assert torch.allclose(one.log_prob, two.log_prob, rtol=1e-5)
+    assert torch.allclose(one.log_p_language, two.log_p_language, rtol=1e-5)
     assert torch.allclose(one.marginals, two.marginals, rtol=1e-4, atol=1e-7)
 
 

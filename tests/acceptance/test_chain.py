@@ -77,7 +77,7 @@ def test_without_dependence_it_is_plain_acceptance(pattern: str, framing: Framin
     )
     wanted = acceptance(logits, automaton, logits=True)
     chained = chain_acceptance(logits, [automaton, automaton], flat)
-    assert torch.allclose(chained.log_prob.exp(), wanted.log_prob.exp(), atol=1e-6)
+    assert torch.allclose(chained.log_p_language.exp(), wanted.log_p_language.exp(), atol=1e-6)
     assert torch.allclose(chained.marginals, wanted.marginals, atol=1e-6)
 
 
@@ -90,7 +90,7 @@ def test_value_and_marginals_are_those_of_enumeration(pattern: str, framing: Fra
         total, marginals = enumerated(probs, automaton, ratio)
         if total < 1e-9:
             continue
-        assert float(chained.log_prob[i].exp()) == pytest.approx(total, rel=1e-4)
+        assert float(chained.log_p_language[i].exp()) == pytest.approx(total, rel=1e-4)
         assert torch.allclose(chained.marginals[i], marginals, atol=1e-4)
 
 
@@ -110,7 +110,7 @@ def test_a_chain_of_order_one_is_conditioned_exactly() -> None:
     total, wanted = 0.0, np.zeros((length, size))
     for ids in itertools.product(range(size), repeat=length):
         if automaton.accepts(ids):
-            p = np.exp(model.log_prob(ids) + sum(emission[k, v] for k, v in enumerate(ids)))
+            p = np.exp(model.log_p_text(ids) + sum(emission[k, v] for k, v in enumerate(ids)))
             total += p
             for k, v in enumerate(ids):
                 wanted[k, v] += p

@@ -38,9 +38,9 @@ def test_probability_marginals_and_best_string_are_those_over_tokens(
 ) -> None:
     automaton, logits = automaton_of(pattern, framing), random_logits(31, 1, 4)[0]
     scores = class_scores(logits, automaton, temperature=temperature)
-    log_prob, ratios = log_ratios(scores, automaton)
+    log_p_language, ratios = log_ratios(scores, automaton)
     wanted = acceptance(logits[None] / temperature, automaton, logits=True)
-    assert log_prob == pytest.approx(float(wanted.log_prob), rel=1e-9)
+    assert log_p_language == pytest.approx(float(wanted.log_p_language), rel=1e-9)
     assert ratios is not None
     out = torch.empty_like(logits)
     shift_tokens(logits, automaton, temperature * ratios, out)
@@ -57,7 +57,7 @@ def test_nothing_underflows_and_impossible_tokens_are_taken_only_as_the_last_res
     logits[1, 2] = -torch.inf
     scores = class_scores(logits, automaton, temperature=0.4)
     wanted = acceptance(logits[None].double() / 0.4, automaton, logits=True)
-    assert log_ratios(scores, automaton)[0] == pytest.approx(float(wanted.log_prob), rel=1e-6)
+    assert log_ratios(scores, automaton)[0] == pytest.approx(float(wanted.log_p_language), rel=1e-6)
     logits[:, :] = -torch.inf
     logits[:, 5] = 0.0  # sure of nothing but end tokens, which alone are no text of the language
     scores = class_scores(logits, automaton)
@@ -115,8 +115,8 @@ def test_tokens_that_stand_only_after_the_end_need_not_be_looked_at() -> None:
         logits[k, 10 + k] = 5.0 * (k % 2)
     scores = class_scores(logits, automaton)
     wanted = acceptance(logits[None], automaton, logits=True)
-    log_prob, ratios = log_ratios(scores, automaton)
-    assert log_prob == pytest.approx(float(wanted.log_prob), rel=1e-9)
+    log_p_language, ratios = log_ratios(scores, automaton)
+    assert log_p_language == pytest.approx(float(wanted.log_p_language), rel=1e-9)
     assert ratios is not None
     out = torch.empty_like(logits)
     shift_tokens(logits, automaton, ratios, out)

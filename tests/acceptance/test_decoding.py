@@ -25,7 +25,7 @@ def test_the_best_string_is_the_maximum_over_all(pattern: str, framing: Framing)
     for i, probs in enumerate(logits.softmax(-1)):
         ids, p = max(enumerate_strings(probs, automaton), key=lambda one: one[1])
         assert tuple(found.tokens[i].tolist()) == ids
-        assert float(found.log_prob[i].exp()) == pytest.approx(p, rel=1e-9)
+        assert float(found.log_p_text[i].exp()) == pytest.approx(p, rel=1e-9)
 
 
 @pytest.mark.parametrize(("pattern", "framing"), FEASIBLE)
@@ -112,7 +112,7 @@ def test_path_marginals_are_p_along_the_most_probable_path_of_states(pattern: st
     probs = logits.softmax(-1)[0]
     path, share = max(state_paths(pattern, framing, probs).items(), key=lambda one: one[1])
     found = path_acceptance(logits, automaton, logits=True)
-    assert float(found.log_prob.exp()) == pytest.approx(share, rel=1e-9)
+    assert float(found.log_p_language.exp()) == pytest.approx(share, rel=1e-9)
     for k in range(4):
         moves = torch.tensor([int(automaton.next[path[k], c]) == path[k + 1] for c in automaton.class_of])
         wanted = probs[k] * moves

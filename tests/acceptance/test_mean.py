@@ -54,7 +54,7 @@ def mean_of(
     p = logits.softmax(dim=-1)
     wanted = marginals_of(logits, automaton, path, seed)
     found = mean_acceptance(logits, automaton, p, p @ embedding, embedding, path=path, seed=seed)
-    return found, wanted.log_prob, wanted.marginals @ embedding
+    return found, wanted.log_p_language, wanted.marginals @ embedding
 
 
 @pytest.mark.parametrize(("pattern", "framing"), CASES)
@@ -64,8 +64,8 @@ def test_the_mean_is_that_of_the_marginals(
     pattern: str, framing: Framing, path: bool, seed: int | None, sharpness: float
 ) -> None:
     logits = sharpness * random_logits(2, 3, 6)
-    found, log_prob, mean = mean_of(logits, automaton_of(pattern, framing), path=path, seed=seed)
-    assert torch.allclose(found.log_prob, log_prob, rtol=1e-9, atol=1e-12)
+    found, log_p_language, mean = mean_of(logits, automaton_of(pattern, framing), path=path, seed=seed)
+    assert torch.allclose(found.log_p_language, log_p_language, rtol=1e-9, atol=1e-12)
     assert torch.allclose(found.mean, mean, rtol=1e-9, atol=1e-9)
 
 
@@ -74,8 +74,8 @@ def test_the_mean_is_that_of_the_marginals(
 @pytest.mark.parametrize("path", [False, True])
 def test_in_single_precision_nothing_is_lost(automaton: TokenAutomaton, sharpness: float, path: bool) -> None:
     logits = sharpness * random_logits_over(LARGE, 2, 21)
-    found, log_prob, mean = mean_of(logits, automaton, path=path)
-    assert torch.allclose(found.log_prob, log_prob, rtol=1e-5, atol=1e-5)
+    found, log_p_language, mean = mean_of(logits, automaton, path=path)
+    assert torch.allclose(found.log_p_language, log_p_language, rtol=1e-5, atol=1e-5)
     assert torch.allclose(found.mean, mean, rtol=1e-4, atol=1e-5)
 
 
@@ -89,7 +89,7 @@ def test_the_gradient_is_that_of_the_marginals(
     wanted = marginals_of(logits, automaton, path, seed)
     p = logits.softmax(dim=-1)
     found = gradient_acceptance(logits, automaton, p.clone(), path=path, seed=seed)
-    assert torch.equal(found.log_prob, wanted.log_prob)
+    assert torch.equal(found.log_p_language, wanted.log_p_language)
     assert torch.allclose(found.gradient, wanted.marginals - p, rtol=1e-9, atol=1e-12)
 
 
@@ -107,9 +107,9 @@ def test_where_the_largest_class_is_improbable_but_asked_for_q_is_made() -> None
     logits = random_logits_over(LARGE, 1, 12)
     logits[:, :4, PAIRS.index(b"QQ")] += 25.0
     automaton = align(Regex("[A-P][A-Z]" * 4 + "([A-Z][A-Z])*"), LARGE, "eos")
-    found, log_prob, mean = mean_of(logits, automaton)
-    assert float(log_prob) < -40
-    assert torch.allclose(found.log_prob, log_prob, rtol=1e-5)
+    found, log_p_language, mean = mean_of(logits, automaton)
+    assert float(log_p_language) < -40
+    assert torch.allclose(found.log_p_language, log_p_language, rtol=1e-5)
     assert torch.allclose(found.mean, mean, rtol=1e-4, atol=1e-5)
 
 
@@ -121,12 +121,12 @@ def test_each_sample_has_its_automaton_and_the_same_digits_in_every_batch() -> N
     for i, automaton in enumerate(automata):
         alone, _, _ = mean_of(logits[i : i + 1], automaton)
         assert torch.equal(alone.mean[0], together.mean[i])
-        assert torch.equal(alone.log_prob[0], together.log_prob[i])
+        assert torch.equal(alone.log_p_language[0], together.log_p_language[i])
 
 
 def test_what_is_impossible_leaves_the_mean_alone() -> None:
-    found, log_prob, mean = mean_of(random_logits_over(LARGE, 1, 2), MOSTLY_ONE_CLASS)
-    assert float(found.log_prob) == float(log_prob) == -torch.inf
+    found, log_p_language, mean = mean_of(random_logits_over(LARGE, 1, 2), MOSTLY_ONE_CLASS)
+    assert float(found.log_p_language) == float(log_p_language) == -torch.inf
     assert torch.allclose(found.mean, mean)
 
 
@@ -166,8 +166,8 @@ def test_shapes_that_do_not_go_together_are_refused() -> None:
 def test_a_plan_is_for_one_length() -> None:
     logits = random_logits_over(LARGE, 1, 20)
     for length in (20, 8, 20):
-        found, log_prob, mean = mean_of(logits[:, :length], MOSTLY_ONE_CLASS)
-        assert torch.allclose(found.log_prob, log_prob, rtol=1e-5)
+        found, log_p_language, mean = mean_of(logits[:, :length], MOSTLY_ONE_CLASS)
+        assert torch.allclose(found.log_p_language, log_p_language, rtol=1e-5)
         assert torch.allclose(found.mean, mean, rtol=1e-4, atol=1e-5)
 
 

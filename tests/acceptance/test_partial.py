@@ -57,7 +57,7 @@ CASES = [(pattern, seed) for pattern in PATTERNS for seed in range(4)]
 @pytest.mark.parametrize(("pattern", "seed"), CASES)
 def test_probability_marginals_and_best_string_are_those_of_enumeration(pattern: str, seed: int) -> None:
     case = Case(pattern, seed)
-    assert case.string.log_prob == pytest.approx(np.log(case.total), abs=1e-9)
+    assert case.string.log_p_language == pytest.approx(np.log(case.total), abs=1e-9)
     np.testing.assert_allclose(case.string.marginals(), case.marginals(), atol=1e-9)
     np.testing.assert_allclose(case.string.confidence, case.marginals().max(axis=1), atol=1e-9)
     best = max(case.masses, key=lambda ids: case.masses[ids])
@@ -77,7 +77,7 @@ def test_what_tokens_leave_of_the_probability(pattern: str, seed: int) -> None:
         if all(other[case.string.at[m]] == i for m, i in zip(chosen, ids, strict=True))
     )
     own = np.prod([float(case.probs[case.string.at[m], i]) for m, i in zip(chosen, ids, strict=True)])
-    assert case.string.log_prob_given(chosen, ids) == pytest.approx(np.log(agreeing / own), abs=1e-9)
+    assert case.string.log_p_language_given(chosen, ids) == pytest.approx(np.log(agreeing / own), abs=1e-9)
     assert case.string.can_complete(chosen, ids)
 
 
@@ -109,7 +109,7 @@ def test_joint_draws_have_the_distribution_given_acceptance(pattern: str, seed: 
 def test_tokens_whose_probabilities_have_vanished_are_drawn_from_their_logits() -> None:
     automaton = dy.align(dy.Regex("[bc]"), dy.Vocabulary([b"a", b"b", b"c"]), "exact")
     string = PartialString.of(torch.tensor([[0.0, -300.0, -301.0]]), torch.tensor([OPEN]), automaton)
-    assert string.log_prob == pytest.approx(-300 + np.log1p(np.exp(-1)))
+    assert string.log_p_language == pytest.approx(-300 + np.log1p(np.exp(-1)))
     draws = np.random.default_rng(0).random((2000, 4))
     share = np.mean([string.draw(np.array([0]), row)[0] == 1 for row in draws])
     assert share == pytest.approx(1 / (1 + np.exp(-1)), abs=0.04)
@@ -119,7 +119,7 @@ def test_tokens_whose_probabilities_have_vanished_are_drawn_from_their_logits() 
 def test_on_a_device_everything_is_that_of_enumeration_too(pattern: str, seed: int) -> None:
     case, compiled = Case(pattern, seed), Case(pattern, seed).string.best()
     with mock.patch.object(classes, "_reduce", classes._reduce_on_device):
-        assert case.string.log_prob == pytest.approx(np.log(case.total), abs=1e-9)
+        assert case.string.log_p_language == pytest.approx(np.log(case.total), abs=1e-9)
         np.testing.assert_allclose(case.string.marginals(), case.marginals(), atol=1e-9)
         np.testing.assert_allclose(case.string.confidence, case.marginals().max(axis=1), atol=1e-9)
         assert case.string.best().tolist() == compiled.tolist()

@@ -100,7 +100,7 @@ def random_scores(batch: int, length: int, sharpness: float = 3.0, vocab: int = 
 def test_it_agrees_with_the_compiled_loops(automaton: TokenAutomaton, sharpness: float) -> None:
     logits = sharpness * random_scores(1, 12, 1.0).double()
     ours, theirs = (acceptance(logits, automaton, logits=True, backend=b) for b in ("triton", "numba"))
-    assert torch.allclose(ours.log_prob, theirs.log_prob, rtol=1e-12)
+    assert torch.allclose(ours.log_p_language, theirs.log_p_language, rtol=1e-12)
     assert torch.allclose(ours.marginals, theirs.marginals, rtol=1e-9, atol=1e-12)
 
 
@@ -113,7 +113,7 @@ def test_real_schemas_in_one_batch_agree_with_the_compiled_loops() -> None:
     logits = random_scores(2, 23, vocab=len(vocabulary)).double()
     ours, theirs = (acceptance(logits, automata, logits=True, backend=b) for b in ("triton", "numba"))
     assert theirs.possible.all()
-    assert torch.allclose(ours.log_prob, theirs.log_prob, rtol=1e-12)
+    assert torch.allclose(ours.log_p_language, theirs.log_p_language, rtol=1e-12)
     assert torch.allclose(ours.marginals, theirs.marginals, rtol=1e-9, atol=1e-12)
 
 
@@ -127,7 +127,7 @@ def test_classes_a_thousand_nats_apart_keep_their_digits() -> None:
     value.sum().backward()  # type: ignore[no-untyped-call]
     wanted = value.detach()
     ours = acceptance(logits, automaton, logits=True, backend="triton")
-    assert float(ours.log_prob) == pytest.approx(float(wanted), rel=1e-12)
+    assert float(ours.log_p_language) == pytest.approx(float(wanted), rel=1e-12)
     assert float(wanted) < -1000
     assert free.grad is not None
     assert torch.allclose(ours.marginals - logits.softmax(-1), free.grad, atol=1e-9)
@@ -139,7 +139,7 @@ def test_narrow_logits_lose_nothing_beyond_their_own_rounding(dtype: torch.dtype
     logits = random_scores(1, 6).to(dtype)
     ours = acceptance(logits, FEW_STATES, logits=True, backend="triton")
     exact = acceptance(logits.double(), FEW_STATES, logits=True, backend="numba")
-    assert torch.allclose(ours.log_prob, exact.log_prob, rtol=1e-6)
+    assert torch.allclose(ours.log_p_language, exact.log_p_language, rtol=1e-6)
     assert torch.allclose(ours.marginals.double(), exact.marginals, rtol=1e-5, atol=1e-9)
 
 
@@ -153,7 +153,7 @@ def test_logits_of_a_thousand_keep_their_digits() -> None:
 def test_two_runs_have_the_same_bits() -> None:
     logits = random_scores(2, 6)
     one, two = (acceptance(logits, FEW_STATES, logits=True, backend="triton") for _ in range(2))
-    assert torch.equal(one.log_prob, two.log_prob)
+    assert torch.equal(one.log_p_language, two.log_p_language)
     assert torch.equal(one.marginals, two.marginals)
 
 
@@ -161,7 +161,7 @@ def test_two_runs_have_the_same_bits() -> None:
 def test_trees_agree_with_the_compiled_loops(automaton: TokenAutomaton, trees_only: None) -> None:
     logits = 60.0 * random_scores(1, 12, 1.0).double()
     ours, theirs = (acceptance(logits, automaton, logits=True, backend=b) for b in ("triton", "numba"))
-    assert torch.allclose(ours.log_prob, theirs.log_prob, rtol=1e-12)
+    assert torch.allclose(ours.log_p_language, theirs.log_p_language, rtol=1e-12)
     assert torch.allclose(ours.marginals, theirs.marginals, rtol=1e-9, atol=1e-12)
     tokens = [decode(logits, automaton, logits=True, backend=b).tokens for b in ("triton", "numba")]
     assert torch.equal(*tokens)
@@ -179,7 +179,7 @@ def test_every_tier_of_arrows_in_registers_agrees_with_the_compiled_loops(patter
     assert programme_layout(automaton, 20).gathered == TIERS[pattern]
     logits = random_scores(1, 20, 20.0, len(vocabulary)).double()
     ours, theirs = (acceptance(logits, automaton, logits=True, backend=b) for b in ("triton", "numba"))
-    assert torch.allclose(ours.log_prob, theirs.log_prob, rtol=1e-12)
+    assert torch.allclose(ours.log_p_language, theirs.log_p_language, rtol=1e-12)
     assert torch.allclose(ours.marginals, theirs.marginals, rtol=1e-9, atol=1e-12)
 
 
@@ -194,7 +194,7 @@ def test_backward_masses_that_nothing_reaches_do_not_hide_others() -> None:
     logits = letters(12, {"a": 0.0, "b": -150.0, "c": 0.0})
     logits[0, 0] = torch.tensor([-torch.inf, 0.0, 0.0])
     ours = acceptance(logits, automaton, logits=True, backend="triton")
-    assert float(ours.log_prob) == pytest.approx(float(logits.log_softmax(-1)[0, :, 1].sum()), rel=1e-12)
+    assert float(ours.log_p_language) == pytest.approx(float(logits.log_softmax(-1)[0, :, 1].sum()), rel=1e-12)
     assert torch.allclose(ours.marginals[0, :, 1], torch.ones(12, dtype=torch.float64))
 
 
@@ -204,7 +204,7 @@ def test_masses_that_drifted_are_multiplied_without_underflow() -> None:
     logits = letters(15, {"a": 0.0, "b": -58.0, "c": 0.0})
     logits[0, 8, 0] = -torch.inf
     ours = acceptance(logits, automaton, logits=True, backend="triton")
-    assert float(ours.log_prob) == pytest.approx(float(logits.log_softmax(-1)[0, :, 1].sum()), rel=1e-12)
+    assert float(ours.log_p_language) == pytest.approx(float(logits.log_softmax(-1)[0, :, 1].sum()), rel=1e-12)
     assert torch.allclose(ours.marginals[0, :, 1], torch.ones(15, dtype=torch.float64))
 
 
@@ -225,7 +225,9 @@ def test_checkpointed_recursions_give_the_same(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(tilts, "launch", note)
     again = acceptance(logits, automata, logits=True, backend="triton")
     assert "recursions_checkpointed" in used
-    assert torch.allclose(again.log_prob, kept.log_prob, rtol=1e-14)  # the last sum is over other blocks
+    assert torch.allclose(
+        again.log_p_language, kept.log_p_language, rtol=1e-14
+    )  # the last sum is over other blocks
     assert torch.allclose(again.marginals, kept.marginals, rtol=1e-12, atol=0.0)
 
 
@@ -235,7 +237,7 @@ def test_windows_are_taken() -> None:
     logits = random_logits(5, 2, 3)
     ours = acceptance(logits, [window, automaton], logits=True, backend="triton")
     theirs = acceptance(logits, [window, automaton], logits=True, backend="numba")
-    assert torch.allclose(ours.log_prob, theirs.log_prob, rtol=1e-12)
+    assert torch.allclose(ours.log_p_language, theirs.log_p_language, rtol=1e-12)
     assert torch.allclose(ours.marginals, theirs.marginals, rtol=1e-9, atol=1e-12)
     assert torch.equal(
         decode(logits, window, logits=True, backend="triton").tokens, decode(logits, window, logits=True).tokens
@@ -254,7 +256,7 @@ def test_mean_and_gradient_are_those_of_the_marginals(path: bool, dtype: torch.d
     mean = mean_acceptance(logits, FEW_STATES, p, p @ embedding, embedding, path=path, backend="triton")
     gradient = gradient_acceptance(logits, FEW_STATES, p, path=path, backend="triton")
     close = 1e-12 if dtype == torch.float64 else 1e-5
-    assert torch.allclose(mean.log_prob, wanted.log_prob, rtol=close)
+    assert torch.allclose(mean.log_p_language, wanted.log_p_language, rtol=close)
     assert torch.allclose(mean.mean, wanted.marginals @ embedding, rtol=close, atol=close)
     assert torch.allclose(gradient.gradient, wanted.marginals - p, rtol=close, atol=close)
 
@@ -318,7 +320,7 @@ def test_best_strings_are_those_of_sorting_all(pattern: str, framing: Framing) -
     assert np.exp([value for value, _ in strings]) == pytest.approx([p for _, p in wanted], rel=1e-9)
     best = decode(logits, automaton, "best", logits=True, backend="triton")
     assert tuple(best.tokens[0].tolist()) == wanted[0][0]
-    assert float(best.log_prob.exp()) == pytest.approx(wanted[0][1], rel=1e-9)
+    assert float(best.log_p_text.exp()) == pytest.approx(wanted[0][1], rel=1e-9)
 
 
 @pytest.mark.parametrize("automaton", [FEW_STATES, MANY_STATES], ids=["few states", "many states"])
@@ -327,7 +329,7 @@ def test_best_strings_of_many_tokens_are_those_of_the_compiled_loops(automaton: 
     ours = decode(logits, automaton, logits=True, backend="triton")
     theirs = decode(logits, automaton, logits=True, backend="numba")
     assert torch.equal(ours.tokens, theirs.tokens)
-    assert torch.allclose(ours.log_prob, theirs.log_prob, rtol=1e-6)
+    assert torch.allclose(ours.log_p_text, theirs.log_p_text, rtol=1e-6)
 
 
 def test_draws_have_the_posterior_s_frequencies() -> None:

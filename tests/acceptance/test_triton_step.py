@@ -140,12 +140,12 @@ def test_automata_of_different_tiers_take_one_launch_more_each(launches: Launche
 
 
 def test_the_fake_gpu_would_notice_a_step_that_waits(launches: Launches) -> None:
-    log_prob = acceptance(scores(2, 4, 6), automaton_of("a*", "eos"), logits=True).log_prob
-    assert isinstance(log_prob, FakeTensor)
+    log_p_language = acceptance(scores(2, 4, 6), automaton_of("a*", "eos"), logits=True).log_p_language
+    assert isinstance(log_p_language, FakeTensor)
     with pytest.raises(DataDependentOutputException):
-        log_prob.min().item()
+        log_p_language.min().item()
     with Copies() as copies:
-        log_prob.cpu()
+        log_p_language.cpu()
     assert copies.seen
 
 

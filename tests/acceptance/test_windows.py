@@ -60,7 +60,7 @@ def test_probability_marginals_and_best_string_of_a_window_are_those_of_enumerat
         best = decode(logits[some], [windows[i] for i in some], logits=True, backend=backend)
         for i, texts in enumerate(strings):
             total = sum(texts.values())
-            assert float(together.log_prob[i].exp()) == pytest.approx(total, rel=1e-9, abs=1e-300)
+            assert float(together.log_p_language[i].exp()) == pytest.approx(total, rel=1e-9, abs=1e-300)
             assert windows[i].feasible(LENGTH) == bool(texts)
             wanted = torch.zeros(LENGTH, automaton.vocab_size, dtype=torch.float64)
             for ids, p in texts.items():
@@ -94,7 +94,7 @@ def test_joint_draws_in_a_window_have_the_frequencies_of_enumeration(
     expected = np.append(expected[large], expected[~large].sum() + 1e-9)
     assert stats.chisquare(observed, expected * observed.sum() / expected.sum()).pvalue > 1e-3
     log_p = logits.log_softmax(-1)[0]
-    assert float(drawn.log_prob[0]) == pytest.approx(
+    assert float(drawn.log_p_text[0]) == pytest.approx(
         float(log_p[torch.arange(LENGTH), drawn.tokens[0]].sum()), rel=1e-9
     )
 
@@ -107,7 +107,7 @@ def test_rows_of_a_batch_may_be_windows_in_different_states(backend: Backend) ->
     together = acceptance(logits, windows, logits=True, backend=backend)
     for i, window in enumerate(windows):
         alone = acceptance(logits[i : i + 1], window, logits=True, backend=backend)
-        assert torch.equal(together.log_prob[i : i + 1], alone.log_prob)
+        assert torch.equal(together.log_p_language[i : i + 1], alone.log_p_language)
         assert torch.equal(together.marginals[i : i + 1], alone.marginals)
 
 
@@ -138,8 +138,8 @@ def test_the_mean_and_the_path_of_a_window_start_in_its_state() -> None:
     p, embedding = logits.softmax(-1), torch.eye(6, dtype=torch.float64)
     mean = mean_acceptance(logits, window, p.clone(), p @ embedding, embedding).mean
     assert torch.allclose(mean, acceptance(logits, window, logits=True).marginals)
-    along = path_acceptance(logits, window, logits=True).marginals[0].argmax(-1).tolist()
-    assert automaton.accepts([0, *along])
+    tokens = path_acceptance(logits, window, logits=True).marginals[0].argmax(-1).tolist()
+    assert automaton.accepts([0, *tokens])
 
 
 def test_a_window_with_accepting_states_of_the_caller_s_ends_in_them() -> None:

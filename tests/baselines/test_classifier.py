@@ -136,8 +136,8 @@ def test_the_slope_along_the_shift_is_that_of_the_objective(plaid: PlaidLM, form
     shift = ClassifierGuidance(classifier, scale=1.0).predict(plaid, step).shift
     assert shift is not None
     gradient = shift / (step.level.sigma_squared / step.level.alpha)
-    along = gradient / gradient.norm()
-    up, down = (objective(plaid, classifier, step, step.z + sign * 1e-2 * along) for sign in (1, -1))
+    direction = gradient / gradient.norm()
+    up, down = (objective(plaid, classifier, step, step.z + sign * 1e-2 * direction) for sign in (1, -1))
     assert (up - down) / 2e-2 == pytest.approx(float(gradient.norm()), rel=2e-2)  # the network is float32
 
 

@@ -210,8 +210,8 @@ def test_search_finds_a_sentence_inside_other_text() -> None:
 
 
 def test_the_framings_are_three_of_ours() -> None:
-    assert [each.name for each in FRAMINGS] == ["eos", "eos_strict", "search"]
-    assert all(align(JsonSchema({"const": 1}), BYTES, each.name).feasible(4) for each in FRAMINGS)
+    assert [framing.name for framing in FRAMINGS] == ["eos", "eos_strict", "search"]
+    assert all(align(JsonSchema({"const": 1}), BYTES, framing.name).feasible(4) for framing in FRAMINGS)
 
 
 # ---- all cases
@@ -270,14 +270,14 @@ def test_schemas_of_a_file_of_lines(rows: Path) -> None:
         "json/B/remote",
         "json/B/huge",
     ]
-    assert [each.id for each in found.skipped] == ["json/B/no schema"]
+    assert [case.id for case in found.skipped] == ["json/B/no schema"]
     assert found.kept[2].valid("true")
 
 
 def test_what_cannot_run_is_left_out_with_the_reason(rows: Path) -> None:
     found = chosen(rows, vocabulary=BYTES, length=32)
     assert [case.id for case in found.kept] == ["json/A/good", "json/mine/text"]
-    reasons = {each.id: each.reason for each in found.skipped}
+    reasons = {case.id: case.reason for case in found.skipped}
     assert "an object or a boolean" in reasons["json/B/no schema"]
     assert "no text satisfies" in reasons["json/B/never"]
     assert "$ref" in reasons["json/B/remote"]
@@ -297,7 +297,7 @@ def test_without_a_vocabulary_length_does_not_count(rows: Path) -> None:
 def test_the_paper_s_rule_leaves_out_what_its_memory_would_not_hold(rows: Path) -> None:
     found = chosen(rows, rule="paper")
     assert [case.id for case in found.kept] == ["json/A/good", "json/A/good-2", "json/mine/text"]
-    assert any(each.id == "json/B/huge" and "states" in each.reason for each in found.skipped)
+    assert any(case.id == "json/B/huge" and "states" in case.reason for case in found.skipped)
 
 
 def test_length_and_vocabulary_go_together() -> None:

@@ -38,7 +38,7 @@ def enumerated(model: MarkovLM, automaton: TokenAutomaton, length: int) -> tuple
     found: Counter[str] = Counter()
     for ids in itertools.product(range(model.embedding.shape[0]), repeat=length):
         if automaton.accepts(ids):
-            found[text_of(model, list(ids))] += math.exp(model.log_prob(ids))  # type: ignore[assignment]
+            found[text_of(model, list(ids))] += math.exp(model.log_p_text(ids))  # type: ignore[assignment]
     total = sum(found.values())
     return total, {text: share / total for text, share in found.items() if share > 0}
 

@@ -23,7 +23,7 @@ ALPHABET = b"ab"
 LONGEST = 6
 UNIVERSE = frozenset(bytes(w) for n in range(LONGEST + 1) for w in product(ALPHABET, repeat=n))
 Language = frozenset[bytes]
-Made = tuple[ByteDFA, Language]
+DFAWithStrings = tuple[ByteDFA, Language]
 
 words = st.binary(max_size=3).map(lambda data: bytes(ALPHABET[b % 2] for b in data))
 finite = st.frozensets(words, max_size=6)
@@ -50,7 +50,7 @@ def listed(dfa: ByteDFA) -> Language:
 
 
 @st.composite
-def languages(draw: st.DrawFn, depth: int = 3) -> Made:
+def languages(draw: st.DrawFn, depth: int = 3) -> DFAWithStrings:
     """An automaton made by random operations, and the same operations on sets of short strings."""
     if depth == 0 or draw(st.booleans()):
         chosen = draw(finite)
@@ -79,14 +79,14 @@ def languages(draw: st.DrawFn, depth: int = 3) -> Made:
 
 @law
 @given(languages())
-def test_operations_on_automata_are_operations_on_sets(made: Made) -> None:
+def test_operations_on_automata_are_operations_on_sets(made: DFAWithStrings) -> None:
     dfa, language = made
     assert listed(dfa) == language
 
 
 @law
 @given(languages(), languages())
-def test_equality_is_equality_of_languages(left: Made, right: Made) -> None:
+def test_equality_is_equality_of_languages(left: DFAWithStrings, right: DFAWithStrings) -> None:
     a, b = left[0], right[0]
     assert a.union(b) == b.union(a)
     assert a.intersection(b) == a.difference(a.difference(b))
@@ -95,7 +95,7 @@ def test_equality_is_equality_of_languages(left: Made, right: Made) -> None:
 
 @law
 @given(languages(), languages())
-def test_de_morgan_holds_within_utf8(left: Made, right: Made) -> None:
+def test_de_morgan_holds_within_utf8(left: DFAWithStrings, right: DFAWithStrings) -> None:
     a, b = left[0], right[0]
     assert a.union(b).complement() == a.complement().intersection(b.complement())
     assert a.complement().complement() == a
@@ -103,7 +103,7 @@ def test_de_morgan_holds_within_utf8(left: Made, right: Made) -> None:
 
 @law
 @given(languages())
-def test_every_state_is_of_use_and_numbered_breadth_first(made: Made) -> None:
+def test_every_state_is_of_use_and_numbered_breadth_first(made: DFAWithStrings) -> None:
     dfa = made[0]
     order = [0]
     for state in order:
@@ -114,7 +114,7 @@ def test_every_state_is_of_use_and_numbered_breadth_first(made: Made) -> None:
 
 @law
 @given(languages())
-def test_counts_shortest_and_finiteness_are_those_of_the_listed_strings(made: Made) -> None:
+def test_counts_shortest_and_finiteness_are_those_of_the_listed_strings(made: DFAWithStrings) -> None:
     dfa, language = made
     sizes = Counter(map(len, language))
     assert dfa.counts(LONGEST) == [sizes[n] for n in range(LONGEST + 1)]

@@ -29,14 +29,14 @@ from diffinity.models.tokenization import train_bpe
 
 TEXT = 'the cat sat on {"name": "x", "age": 12, "tags": ["a", "b"]} true false null a 3.5, we said: yes or no.'
 CHAT = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-END, TURN, PAD, MASK = "<|endoftext|>", "<turn>", "<pad>", "<mask>"
+END, TURN_END, PAD, MASK = "<|endoftext|>", "<turn>", "<pad>", "<mask>"
 
 
 @cache
 def byte_level(size: int = 320) -> Any:
     """A byte-level BPE with special tokens and one added token that is ordinary text."""
     tokenizer = train_bpe([TEXT] * 3, size)
-    tokenizer.add_special_tokens([TURN, PAD, MASK])
+    tokenizer.add_special_tokens([TURN_END, PAD, MASK])
     tokenizer.add_tokens(["<name>"])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

@@ -23,11 +23,11 @@ from diffinity.bench.natural_language import natural_language_cases
 from diffinity.integrations.transformers import ConstraintLogitsProcessor
 from diffinity.limits import use_limits
 from diffinity.models.tokenization import END_OF_TEXT
-from tests.integrations.small_models import CASES, TURN, Case, byte_level, causal, characters
+from tests.integrations.small_models import CASES, TURN_END, Case, byte_level, causal, characters
 
 TOKENIZER = byte_level()
 VOCAB = len(TOKENIZER) + 9
-END, TURN_ID, PAD = TOKENIZER.eos_token_id, TOKENIZER.convert_tokens_to_ids(TURN), TOKENIZER.pad_token_id
+END, TURN_END_ID, PAD = TOKENIZER.eos_token_id, TOKENIZER.convert_tokens_to_ids(TURN_END), TOKENIZER.pad_token_id
 PROMPTS = ["the cat", "we said: yes", "a", "no 12"]
 
 
@@ -39,7 +39,7 @@ def model() -> Any:
 def write(processors: Any, *, prompts: list[str] | None = None, seed: int = 0, **settings: Any) -> list[str]:
     inputs = TOKENIZER(prompts or PROMPTS, return_tensors="pt", padding=True)
     torch.manual_seed(seed)
-    options = {"do_sample": True, "eos_token_id": [END, TURN_ID], "pad_token_id": PAD} | settings
+    options = {"do_sample": True, "eos_token_id": [END, TURN_END_ID], "pad_token_id": PAD} | settings
     out = model().generate(
         input_ids=inputs["input_ids"],
         attention_mask=inputs["attention_mask"],

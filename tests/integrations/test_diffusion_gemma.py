@@ -16,11 +16,11 @@ from transformers import DynamicCache, LogitsProcessorList, TextDiffusionStreame
 
 import diffinity as dy
 from diffinity.integrations.transformers import ConstraintLogitsProcessor
-from tests.integrations.small_models import CASES, TURN, Case, byte_level, characters, diffusion_gemma
+from tests.integrations.small_models import CASES, TURN_END, Case, byte_level, characters, diffusion_gemma
 
 TOKENIZER = byte_level()
 VOCAB = len(TOKENIZER) + 9  # padded, as models' are
-END, TURN_ID, PAD = TOKENIZER.eos_token_id, TOKENIZER.convert_tokens_to_ids(TURN), TOKENIZER.pad_token_id
+END, TURN_END_ID, PAD = TOKENIZER.eos_token_id, TOKENIZER.convert_tokens_to_ids(TURN_END), TOKENIZER.pad_token_id
 PROMPTS = ["the cat", "we said: yes", "a", "no 12"]
 
 
@@ -35,7 +35,7 @@ def write(
     """The texts, and all tokens after the prompt."""
     inputs = TOKENIZER(prompts or PROMPTS, return_tensors="pt", padding=True)
     torch.manual_seed(seed)
-    options = {"max_denoising_steps": 4, "eos_token_id": [END, TURN_ID], "pad_token_id": PAD} | settings
+    options = {"max_denoising_steps": 4, "eos_token_id": [END, TURN_END_ID], "pad_token_id": PAD} | settings
     out = model(canvas).generate(
         input_ids=inputs["input_ids"],
         attention_mask=inputs["attention_mask"],
@@ -102,8 +102,8 @@ def test_both_end_tokens_end_texts() -> None:
     used: set[int] = set()
     for seed in range(6):
         _, ids = write(processor, seed=seed, max_new_tokens=8, t_min=1.0, t_max=5.0)
-        used |= set(ids.flatten().tolist()) & {END, TURN_ID}
-    assert used == {END, TURN_ID}
+        used |= set(ids.flatten().tolist()) & {END, TURN_END_ID}
+    assert used == {END, TURN_END_ID}
 
 
 def test_one_processor_serves_several_calls_with_other_prompts_and_lengths() -> None:
@@ -165,7 +165,7 @@ def test_streamers_see_valid_drafts_and_texts() -> None:
 
     class Drafts(TextDiffusionStreamer):  # type: ignore[misc]
         def put_draft(self, value: Tensor, **kwargs: Any) -> None:
-            text = takewhile(lambda token: token not in (END, TURN_ID), value[0].tolist())
+            text = takewhile(lambda token: token not in (END, TURN_END_ID), value[0].tolist())
             drafts.append(TOKENIZER.decode(list(text)))
 
     for kind in (Drafts, TextDiffusionStreamer, TextStreamer):

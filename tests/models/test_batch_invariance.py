@@ -33,7 +33,7 @@ def test_texts_do_not_depend_on_the_batch(model: PlaidLM, guidance: str) -> None
         for size in (1, 2):
             parts = dy.generate(model, dy.Regex("the [a-z ]+"), batch_size=size, **options)  # type: ignore[arg-type]
             assert [one.tokens for one in parts] == [one.tokens for one in whole]
-            assert [one.log_prob for one in parts] == [one.log_prob for one in whole]
+            assert [one.log_p_text for one in parts] == [one.log_p_text for one in whole]
     finally:
         torch.set_num_threads(threads)
 

@@ -241,7 +241,7 @@ def test_a_causal_model_is_loaded_and_its_texts_satisfy(
         logits[:, 0] = logits[:, [0, turn]].logsumexp(dim=1)
         logits[:, turn] = -torch.inf
         expected = logits.log_softmax(dim=1)[torch.arange(len(ids)), ids].sum()
-        assert texts[0].log_prob == pytest.approx(float(expected), abs=1e-3)
+        assert texts[0].log_p_text == pytest.approx(float(expected), abs=1e-3)
 
 
 def test_a_causal_model_of_transformers_satisfies_the_laws(causal: HuggingFaceCausal) -> None:

@@ -53,7 +53,7 @@ def test_texts_do_not_depend_on_the_batch(model: LangFlowLM, guidance: str) -> N
     options = {"n": 4, "length": 16, "num_inference_steps": 8, "guidance": guidance, "decode": "argmax"}
     whole = dy.generate(model, dy.Regex("the [a-z ]+"), batch_size=4, **options)  # type: ignore[arg-type]
     alone = dy.generate(model, dy.Regex("the [a-z ]+"), batch_size=1, **options)  # type: ignore[arg-type]
-    assert [(text.tokens, text.log_prob) for text in alone] == [(text.tokens, text.log_prob) for text in whole]
+    assert [(text.tokens, text.log_p_text) for text in alone] == [(text.tokens, text.log_p_text) for text in whole]
 
 
 def test_without_context_the_gradient_is_the_closed_form(model: LangFlowLM) -> None:

@@ -39,10 +39,10 @@ def all_texts() -> list[tuple[int, ...]]:
 
 
 def prior(model: MarkovLM) -> NDArray[np.float64]:
-    return np.exp([model.log_prob(text) for text in all_texts()])
+    return np.exp([model.log_p_text(text) for text in all_texts()])
 
 
-def chain_log_prob_by_hand(tokens: tuple[int, ...], order: int, restart: float) -> float:
+def chain_log_p_text_by_hand(tokens: tuple[int, ...], order: int, restart: float) -> float:
     """P(text) from the definition, with contexts as tuples: no arrays, no sparse rows."""
     contexts: dict[tuple[int, ...], dict[tuple[int, ...], float]] = {}
     starts: dict[tuple[int, ...], float] = {}
@@ -84,8 +84,8 @@ def chain_log_prob_by_hand(tokens: tuple[int, ...], order: int, restart: float) 
 def test_probability_of_a_text_is_that_of_the_definition(order: int) -> None:
     model = small_model(order)
     for text in all_texts():
-        wanted = chain_log_prob_by_hand(text, order, 0.05)
-        assert np.exp(model.log_prob(text)) == pytest.approx(wanted, abs=1e-12)
+        wanted = chain_log_p_text_by_hand(text, order, 0.05)
+        assert np.exp(model.log_p_text(text)) == pytest.approx(wanted, abs=1e-12)
 
 
 def test_probabilities_of_all_texts_sum_to_one() -> None:

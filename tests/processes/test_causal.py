@@ -137,11 +137,11 @@ def test_several_constraints_in_one_batch() -> None:
     assert alone[0].text == texts[1].text
 
 
-def test_log_prob_is_that_of_the_model() -> None:
+def test_log_p_text_is_that_of_the_model() -> None:
     for text in dy.generate(model(), WORDS, n=4, length=10):
         ids = list(text.tokens)
         ids = ids[: ids.index(0) + 1] if 0 in ids else ids
-        assert text.log_prob == pytest.approx(float(model().log_probs(torch.tensor([ids])).sum()), abs=1e-4)
+        assert text.log_p_text == pytest.approx(float(model().log_probs(torch.tensor([ids])).sum()), abs=1e-4)
 
 
 def test_temperature_zero_is_greedy() -> None:
@@ -194,7 +194,7 @@ def test_a_prompt_is_read_and_is_no_part_of_the_text() -> None:
         own = list(text.tokens)
         own = own[: own.index(0) + 1] if 0 in own else own
         expected = model().log_probs(torch.tensor([[*ids, *own]]))[0, len(ids) :].sum()
-        assert text.log_prob == pytest.approx(float(expected), abs=1e-4)
+        assert text.log_p_text == pytest.approx(float(expected), abs=1e-4)
     with pytest.raises(dy.InvalidArgument, match="no chat template"):
         dy.generate(model(), WORDS, messages=[{"role": "user", "content": "cat?"}], length=10)
 
@@ -212,7 +212,7 @@ def test_a_model_that_finds_nothing_possible_still_satisfies() -> None:
     for particles in (None, 4):
         (text,) = dy.generate(never, dy.Regex("ab"), length=4, particles=particles)
         assert text.text == "ab"
-        assert text.log_prob == -math.inf
+        assert text.log_p_text == -math.inf
 
 
 @pytest.mark.parametrize(

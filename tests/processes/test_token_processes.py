@@ -232,7 +232,7 @@ def markov(restart: float = 0.02) -> MarkovLM:
 def exact_shares(model: MarkovLM, length: int) -> dict[tuple[int, ...], float]:
     """The probability of every string of tokens that has any."""
     strings = np.stack(np.meshgrid(*[np.arange(model.embedding.shape[0])] * length), -1).reshape(-1, length)
-    return {tuple(ids): math.exp(model.log_prob(ids)) for ids in strings.tolist()}
+    return {tuple(ids): math.exp(model.log_p_text(ids)) for ids in strings.tolist()}
 
 
 @pytest.mark.parametrize("noise", NOISES)

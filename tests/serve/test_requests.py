@@ -203,7 +203,7 @@ def test_logprobs_are_those_of_the_last_distributions(server: Client) -> None:
     assert "".join(choice["logprobs"]["tokens"]) == choice["text"]
     total = sum(choice["logprobs"]["token_logprobs"])
     assert (
-        total >= answer["diffinity"]["texts"][0]["log_prob"] - 1e-4
+        total >= answer["diffinity"]["texts"][0]["log_p_text"] - 1e-4
     )  # which counts what stands after the end too
     assert all(value <= 0 for value in choice["logprobs"]["token_logprobs"])
     assert [len(top) for top in choice["logprobs"]["top_logprobs"]] == [2] * len(choice["logprobs"]["tokens"])

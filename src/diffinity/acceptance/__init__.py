@@ -41,13 +41,13 @@ __all__ = [
 class Acceptance:
     """What the dynamic programme says of a batch."""
 
-    log_prob: Tensor  # (B,), float64: log P(the string is in L)
+    log_p_language: Tensor  # (B,), float64: log P(the string is in L)
     marginals: Tensor  # (B, L, V): P(token k is v | the string is in L); p itself where that is impossible
 
     @property
     def possible(self) -> Tensor:
         """(B,): whether P(L) > 0."""
-        return self.log_prob > -torch.inf
+        return self.log_p_language > -torch.inf
 
 
 def acceptance(
@@ -64,21 +64,21 @@ def acceptance(
 
     `automaton` is one for all samples or a list with one for each. The CPU runs compiled loops, a GPU Triton
     kernels (`diffinity[triton]`), other devices batched torch; `backend` overrides that. A sample whose P(L)
-    is zero has log_prob −inf and marginals p, that is a zero gradient.
+    is zero has log_p_language −inf and marginals p, that is a zero gradient.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Regex
     >>> cat = align(Regex("ca|b."), Vocabulary([b"a", b"b", b"c"]), framing="exact")
     >>> r = acceptance(torch.tensor([[[0.2, 0.3, 0.5], [0.6, 0.2, 0.2]]]), cat)
-    >>> round(float(r.log_prob.exp()), 6)
+    >>> round(float(r.log_p_language.exp()), 6)
     0.6
     """
     automata = _check(probs, automaton)
     if (kernels := _triton(probs, backend)) is not None:
         weights = kernels.weights_of(probs, automata, not logits)
         tilt = kernels.posterior_tilt(weights)
-        return Acceptance(tilt.log_prob, kernels.marginals(weights, tilt, _type_of_marginals(probs)))
-    log_prob = torch.empty(probs.shape[0], dtype=torch.float64, device=probs.device)
+        return Acceptance(tilt.log_p_language, kernels.marginals(weights, tilt, _type_of_marginals(probs)))
+    log_p_language = torch.empty(probs.shape[0], dtype=torch.float64, device=probs.device)
     if _use_numba(probs, backend):
         samples = cpu.split(probs.cpu(), logits, None if softmax is None else softmax.cpu())
         marginals = _room(probs)
@@ -86,12 +86,12 @@ def acceptance(
         found = cpu.over_batch(
             lambda i: cpu.marginals(samples[i], automata[i], cpu.posterior_ratios, q[i]), len(samples)
         )
-        log_prob[:] = torch.tensor(found, dtype=torch.float64)
-        return Acceptance(log_prob, marginals.to(probs.device))
+        log_p_language[:] = torch.tensor(found, dtype=torch.float64)
+        return Acceptance(log_p_language, marginals.to(probs.device))
     marginals = torch.empty(probs.shape, dtype=torch.float64, device=probs.device)
     for windows, rows in _by_transitions(automata):
-        log_prob[rows], marginals[rows] = batched.marginals(probs[rows].detach(), windows, logits)
-    return Acceptance(log_prob, marginals.to(probs.dtype))
+        log_p_language[rows], marginals[rows] = batched.marginals(probs[rows].detach(), windows, logits)
+    return Acceptance(log_p_language, marginals.to(probs.dtype))
 
 
 def path_acceptance(
@@ -106,7 +106,7 @@ def path_acceptance(
     """As `acceptance`, but given one path of automaton states instead of all of them.
 
     The path is the most probable one or, with a `seed`, one drawn from the posterior (sample i from (seed, i)).
-    `log_prob` is the log probability of that path, `marginals` those of the tokens along it.
+    `log_p_language` is the log probability of that path, `marginals` those of the tokens along it.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Regex
@@ -118,7 +118,7 @@ def path_acceptance(
     automata = _check(probs, automaton)
     if (kernels := _triton(probs, backend)) is not None:
         weights, tilt = _path_tilt(kernels, probs, automata, seed, not logits)
-        return Acceptance(tilt.log_prob, kernels.marginals(weights, tilt, _type_of_marginals(probs)))
+        return Acceptance(tilt.log_p_language, kernels.marginals(weights, tilt, _type_of_marginals(probs)))
     samples = cpu.split(probs.cpu(), logits, None if softmax is None else softmax.cpu())
     marginals = _room(probs)
     q = marginals.numpy()
@@ -126,15 +126,15 @@ def path_acceptance(
     def work(i: int) -> float:
         return cpu.marginals(samples[i], automata[i], cpu.path_ratios(_generator(seed, i)), q[i])
 
-    log_prob = torch.tensor(cpu.over_batch(work, len(samples)), dtype=torch.float64)
-    return Acceptance(log_prob.to(probs.device), marginals.to(probs.device))
+    log_p_language = torch.tensor(cpu.over_batch(work, len(samples)), dtype=torch.float64)
+    return Acceptance(log_p_language.to(probs.device), marginals.to(probs.device))
 
 
 @dataclass(frozen=True)
 class MeanAcceptance:
     """What the dynamic programme says of a batch, with marginals only as far as they matter to the mean."""
 
-    log_prob: Tensor  # (B,), float64
+    log_p_language: Tensor  # (B,), float64
     mean: Tensor  # (B, L, d): q·E
 
 
@@ -169,11 +169,11 @@ def mean_acceptance(
         automata = _check(logits, automaton)
         _check_mean(logits, softmax, x, embedding)
         weights, tilt = _tilt(kernels, logits, automata, path, seed)
-        return MeanAcceptance(tilt.log_prob, kernels.mean(weights, tilt, embedding, x, certain))
+        return MeanAcceptance(tilt.log_p_language, kernels.mean(weights, tilt, embedding, x, certain))
     given = _mean_acceptance(logits, automaton, softmax, x, embedding, path, seed, backend)
     if certain is None:
         return given
-    return replace(given, mean=torch.where((given.log_prob > -certain)[:, None, None], x, given.mean))
+    return replace(given, mean=torch.where((given.log_p_language > -certain)[:, None, None], x, given.mean))
 
 
 def _mean_acceptance(
@@ -192,7 +192,7 @@ def _mean_acceptance(
         weights = embedding.expand(
             logits.shape[0], -1, -1
         )  # one product a sample, which rounds the same in every batch
-        return MeanAcceptance(found.log_prob, torch.bmm(found.marginals.to(embedding.dtype), weights))
+        return MeanAcceptance(found.log_p_language, torch.bmm(found.marginals.to(embedding.dtype), weights))
     automata = _one_for_each(logits, automaton)
     _check_mean(logits, softmax, x, embedding)
     length = logits.shape[1]
@@ -214,7 +214,7 @@ def _check_mean(logits: Tensor, softmax: Tensor, x: Tensor, embedding: Tensor) -
 class GradientAcceptance:
     """What the dynamic programme says of a batch, as guidance through a network wants it."""
 
-    log_prob: Tensor  # (B,), float64
+    log_p_language: Tensor  # (B,), float64
     gradient: Tensor  # (B, L, V): q − p, which is ∂log P(L)/∂logits; zero where P(L) is
 
 
@@ -239,10 +239,12 @@ def gradient_acceptance(
     """
     if (kernels := _triton(logits, backend)) is not None:
         weights, tilt = _tilt(kernels, logits, _check(logits, automaton), path, seed)
-        return GradientAcceptance(tilt.log_prob, kernels.marginals(weights, tilt, softmax.dtype, less_p=True))
+        return GradientAcceptance(
+            tilt.log_p_language, kernels.marginals(weights, tilt, softmax.dtype, minus_p=True)
+        )
     if backend == "torch" or not _in_compiled_loops(logits):
         found = _given(logits, automaton, softmax, path, seed, backend)
-        return GradientAcceptance(found.log_prob, found.marginals.to(softmax.dtype) - softmax)
+        return GradientAcceptance(found.log_p_language, found.marginals.to(softmax.dtype) - softmax)
     automata = _check(logits, automaton)
     if softmax.shape != logits.shape:
         raise InvalidArgument(
@@ -254,8 +256,8 @@ def gradient_acceptance(
     def work(i: int) -> float:
         return cpu.marginals(samples[i], automata[i], ratios[i], out=samples[i].probs, minus_p=1.0)
 
-    log_prob = torch.tensor(cpu.over_batch(work, len(samples)), dtype=torch.float64)
-    return GradientAcceptance(log_prob, p)
+    log_p_language = torch.tensor(cpu.over_batch(work, len(samples)), dtype=torch.float64)
+    return GradientAcceptance(log_p_language, p)
 
 
 def _in_compiled_loops(logits: Tensor) -> bool:
@@ -325,7 +327,7 @@ class _LogAcceptance(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, automaton: Automata, backend: Backend) -> Tensor:
         found = acceptance(logits, automaton, logits=True, backend=backend)
         ctx.save_for_backward(logits, found.marginals, found.possible)
-        return found.log_prob.to(logits.dtype)
+        return found.log_p_language.to(logits.dtype)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
@@ -339,7 +341,7 @@ class Decoded:
     """Accepted strings, one a sample."""
 
     tokens: Tensor  # (B, L)
-    log_prob: Tensor  # (B,), float64: of the string under the distributions
+    log_p_text: Tensor  # (B,), float64: of the string under the distributions
 
 
 def decode(
@@ -377,11 +379,11 @@ def decode(
             one.check_feasible(probs.shape[1])
         if kernels is not None:
             if how == "best":
-                log_prob, tokens = kernels.best_strings(probs, automata, not logits)
+                log_p_text, tokens = kernels.best_strings(probs, automata, not logits)
             else:
                 keys = kernels.keys_of(seed, len(automata), probs.device)
-                log_prob, tokens = kernels.draws(probs, automata, not logits, keys)
-            return Decoded(tokens, log_prob)
+                log_p_text, tokens = kernels.draws(probs, automata, not logits, keys)
+            return Decoded(tokens, log_p_text)
         if not in_compiled_loops:
             return _decode_batched(probs, automata, how, logits, _pairs(seeds))
     seeds = _pairs(seeds)
@@ -416,15 +418,15 @@ def _decode_batched(
     seeds: Sequence[tuple[int, int]],
 ) -> Decoded:
     tokens = torch.empty(probs.shape[:2], dtype=torch.long, device=probs.device)
-    log_prob = torch.empty(probs.shape[0], dtype=torch.float64, device=probs.device)
+    log_p_text = torch.empty(probs.shape[0], dtype=torch.float64, device=probs.device)
     for windows, rows in _by_transitions(automata):
         scores = probs[rows].detach()
         if how == "best":
-            log_prob[rows], tokens[rows] = batched_paths.best_strings(scores, windows, logits)
+            log_p_text[rows], tokens[rows] = batched_paths.best_strings(scores, windows, logits)
         else:
             generators = [np.random.default_rng(seeds[i]) for i in rows]
-            log_prob[rows], tokens[rows] = batched_paths.draws(scores, windows, logits, generators)
-    return Decoded(tokens, log_prob)
+            log_p_text[rows], tokens[rows] = batched_paths.draws(scores, windows, logits, generators)
+    return Decoded(tokens, log_p_text)
 
 
 def top(

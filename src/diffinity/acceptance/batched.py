@@ -89,12 +89,12 @@ def marginals(scores: Tensor, automata: Sequence[TokenAutomaton], logits: bool) 
     """
     programme = Programme.of(automata, scores.shape[1], scores.device)
     w = weights(log_probs(scores, logits), programme)
-    alphas, log_prob = forward(w, programme)
+    alphas, log_p_language = forward(w, programme)
     posterior = _backward(w.grouped, programme, alphas)
     ratio = torch.zeros_like(w.scaled).index_add_(2, programme.members, posterior[:, :, programme.group_of_member])
     log_q = w.log_p + (ratio.log() - w.log_scale)[:, :, programme.class_of]
-    q = torch.where((log_prob > -torch.inf)[:, None, None], log_q.exp(), w.log_p.exp())
-    return log_prob, q
+    q = torch.where((log_p_language > -torch.inf)[:, None, None], log_q.exp(), w.log_p.exp())
+    return log_p_language, q
 
 
 def _class_log_sums(log_p: Tensor, programme: Programme) -> Tensor:
@@ -113,15 +113,15 @@ def forward(w: Weights, programme: Programme) -> tuple[list[Tensor], Tensor]:
     length = w.grouped.shape[1]
     live = programme.live
     alpha = live[:, 0].double()
-    alphas, log_prob = [alpha], w.log_scale.sum(dim=(1, 2))
+    alphas, log_p_language = [alpha], w.log_scale.sum(dim=(1, 2))
     for k in range(length):
         moved = alpha[:, programme.tail] * w.grouped[:, k, programme.group]  # (B, P)
         alpha = torch.zeros_like(alpha).index_add_(1, programme.head, moved) * live[:, k + 1]
         total = alpha.sum(dim=1)
-        log_prob = log_prob + total.log()
+        log_p_language = log_p_language + total.log()
         alpha = alpha / torch.where(total > 0, total, torch.ones_like(total))[:, None]
         alphas.append(alpha)
-    return alphas, log_prob + (alpha * programme.accepting).sum(dim=1).log()
+    return alphas, log_p_language + (alpha * programme.accepting).sum(dim=1).log()
 
 
 def _backward(grouped: Tensor, programme: Programme, alphas: list[Tensor]) -> Tensor:

@@ -31,14 +31,14 @@ def draws(
     length = scores.shape[1]
     programme = Programme.of(automata, length, scores.device)
     w = weights(log_p, programme)
-    alphas, log_prob = forward(w, programme)
+    alphas, log_p_language = forward(w, programme)
     uniform = torch.from_numpy(np.stack([rng.random(2 * length + 1) for rng in generators])).to(scores.device)
     path = _drawn_path(w, programme, alphas, uniform[:, : length + 1])
     allowed = programme.class_mask()[path][:, :, programme.class_of]  # (B, L, V)
     within = log_p.masked_fill(~allowed, -torch.inf)
     shares = (within - within.amax(dim=-1, keepdim=True).clamp_min(FLOOR)).exp()
     tokens = _draw(shares, uniform[:, length + 1 :])
-    possible = log_prob > -torch.inf
+    possible = log_p_language > -torch.inf
     if bool(possible.all()):
         return _value(log_p, tokens), tokens
     best_value, best = _best(log_p, programme)

@@ -51,7 +51,7 @@ def chain_acceptance(
     """
     softmax = logits.softmax(dim=-1) if softmax is None else softmax
     independent = acceptance(logits, automata, logits=True, softmax=softmax, backend=backend)
-    log_prob, marginals = independent.log_prob.clone(), independent.marginals
+    log_p_language, marginals = independent.log_p_language.clone(), independent.marginals
     probs = softmax.detach().cpu().float()
     given = marginals.detach().cpu().float()
     count = min(candidates, probs.shape[2])
@@ -62,9 +62,9 @@ def chain_acceptance(
             continue
         value = _one_sample(probs[i].numpy(), given[i].numpy(), top[i], automaton, bigrams)
         if value > -np.inf:
-            log_prob[i] = value
+            log_p_language[i] = value
             changed = True
-    return Acceptance(log_prob, given.to(marginals) if changed else marginals)
+    return Acceptance(log_p_language, given.to(marginals) if changed else marginals)
 
 
 def _one_sample(

@@ -206,11 +206,11 @@ def _reduce_on_device(
 def log_ratios(scores: ClassScores, automaton: TokenAutomaton) -> tuple[float, NDArray[np.float64] | None]:
     """log P(L), and log q/p of each class (L, C), q being p given acceptance; None where P(L) = 0."""
     w = scores.weights(automaton)
-    log_prob, ratio = cpu.posterior_ratios(w, automaton)
+    log_p_language, ratio = cpu.posterior_ratios(w, automaton)
     if ratio is None:
-        return log_prob, None
+        return log_p_language, None
     with np.errstate(divide="ignore"):
-        return log_prob, np.log(ratio) - w.log_scale[:, None]
+        return log_p_language, np.log(ratio) - w.log_scale[:, None]
 
 
 def best_string(scores: ClassScores, automaton: TokenAutomaton) -> NDArray[np.int64]:

@@ -124,15 +124,15 @@ Ratios = Callable[[Weights, TokenAutomaton], tuple[float, NDArray[np.float64] | 
 
 def posterior_ratios(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDArray[np.float64] | None]:
     """log P(L) and q/p per class (L, C) in units of the scaled sums; None where P(L) = 0."""
-    log_prob, alpha = forward(w, automaton)
-    if log_prob == -np.inf:
-        return log_prob, None
+    log_p_language, alpha = forward(w, automaton)
+    if log_p_language == -np.inf:
+        return log_p_language, None
     edges = automaton.edges
     posterior = np.empty_like(w.grouped)
     _call(kernels.backward, w.grouped, automaton.arrows, automaton.accepting, alpha, posterior)
     ratio = np.empty_like(w.scaled)
     _call(kernels.spread, posterior, edges.members_first, edges.members, ratio)
-    return log_prob, ratio
+    return log_p_language, ratio
 
 
 def path_ratios(rng: np.random.Generator | None) -> Ratios:
@@ -166,12 +166,12 @@ def marginals(
     q is p where that is −inf.
     """
     w = weights(scores, automaton)
-    log_prob, ratio = ratios(w, automaton)
+    log_p_language, ratio = ratios(w, automaton)
     if ratio is None:
         out[:] = (1.0 - minus_p) * scores.probs
     else:
         expand(scores, automaton, w, ratio, out, minus_p)
-    return log_prob
+    return log_p_language
 
 
 def _path(w: Weights, automaton: TokenAutomaton, rng: np.random.Generator | None) -> NDArray[np.int64] | None:
@@ -186,8 +186,8 @@ def _path(w: Weights, automaton: TokenAutomaton, rng: np.random.Generator | None
 def drawn_path(w: Weights, automaton: TokenAutomaton, rng: np.random.Generator) -> NDArray[np.int64] | None:
     """The groups along a path of states drawn in proportion to its probability; None where P(L) = 0."""
     length = w.scaled.shape[0]
-    log_prob, alpha = forward(w, automaton)
-    if log_prob == -np.inf:
+    log_p_language, alpha = forward(w, automaton)
+    if log_p_language == -np.inf:
         return None
     draws = rng.random(length + 1)
     path = np.zeros(length, np.int64)

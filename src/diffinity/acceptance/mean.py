@@ -165,10 +165,10 @@ def _by_parts(
     outside = (plan.label, plan.tokens, plan.classes)
     kernels.class_sums_outside(scores.probs, plan.inside, *outside, LEAST_SHARE, sums, differences)
     w = cpu.weights(scores, automaton, sums)
-    log_prob, ratio = ratios(w, automaton)
+    log_p_language, ratio = ratios(w, automaton)
     if ratio is None:
         factor[:], differences[:] = 0.0, 0.0
-        return log_prob, _ExplicitRows(np.arange(scores.length), None)
+        return log_p_language, _ExplicitRows(np.arange(scores.length), None)
     by_class, rescue = cpu.token_ratios(w, ratio, w.scaled * ratio, scores.probs.dtype)
     apart = rescue | (by_class[:, plan.label] > LARGEST_RATIO)
     factor[:] = np.where(apart, 0.0, by_class[:, plan.label])
@@ -179,4 +179,4 @@ def _by_parts(
         cpu.expand(scores.at(rows), automaton, w.at(rows), ratio[rows], q)
         explicit = _ExplicitRows(rows, torch.from_numpy(q))
     kernels.scale_by_ratio_differences(differences, plan.label, plan.classes, by_class, apart)
-    return log_prob, explicit
+    return log_p_language, explicit

@@ -498,12 +498,14 @@ def closed_form(
         path = np.zeros(probs.shape[0], np.int64)
         if best_path(np.log(grouped), arrows, live, accepting, path) == -np.inf:
             return -np.inf, False
-        log_prob = path_ratio(path, members_first, members, grouped, log_scale, ratio)
+        log_p_language = path_ratio(path, members_first, members, grouped, log_scale, ratio)
     else:
         alpha, posterior = np.empty((probs.shape[0] + 1, arrows.out_first.shape[0] - 1)), np.empty(grouped.shape)
-        log_prob = forward(grouped, arrows, live, accepting, alpha) + log_scale.sum()
-        if log_prob == -np.inf:
-            return log_prob, False
+        log_p_language = forward(grouped, arrows, live, accepting, alpha) + log_scale.sum()
+        if log_p_language == -np.inf:
+            return log_p_language, False
         backward(grouped, arrows, accepting, alpha, posterior)
         spread(posterior, members_first, members, ratio)
-    return log_prob, _scaled_by_ratios(rest_probs, label, rest_class, largest, sums, log_scale, ratio, factor)
+    return log_p_language, _scaled_by_ratios(
+        rest_probs, label, rest_class, largest, sums, log_scale, ratio, factor
+    )

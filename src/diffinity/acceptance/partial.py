@@ -32,7 +32,7 @@ class PartialString:
     >>> import diffinity as dy
     >>> ab = dy.align(dy.Regex("ab|ba"), dy.Vocabulary([b"a", b"b"]), framing="exact")
     >>> string = PartialString.of(torch.tensor([[0.6, 0.4]]).log(), torch.tensor([OPEN, 0]), ab)
-    >>> round(float(np.exp(string.log_prob)), 6), string.best().tolist()  # "b", because "a" follows
+    >>> round(float(np.exp(string.log_p_language)), 6), string.best().tolist()  # "b", because "a" follows
     (0.4, [1])
     """
 
@@ -77,16 +77,16 @@ class PartialString:
 
     @cached_property
     def _forward(self) -> tuple[float, Floats]:
-        return self._log_prob_of(self._grouped, float(self._open.log_scale.sum()))
+        return self._log_p_language_of(self._grouped, float(self._open.log_scale.sum()))
 
-    def _log_prob_of(self, grouped: Floats, log_scale: float) -> tuple[float, Floats]:
+    def _log_p_language_of(self, grouped: Floats, log_scale: float) -> tuple[float, Floats]:
         automaton, length = self.automaton, len(grouped)
         alpha = np.empty((length + 1, automaton.arrows.n_nodes))
         log_total = kernels.forward(grouped, automaton.arrows, automaton.live(length), automaton.accepting, alpha)
         return float(log_total) + log_scale, alpha
 
     @property
-    def log_prob(self) -> float:
+    def log_p_language(self) -> float:
         """log P(L) given the tokens that stand."""
         return self._forward[0]
 
@@ -100,7 +100,7 @@ class PartialString:
     @cached_property
     def _ratio(self) -> Floats | None:
         """(M, C): q/p of the classes at the open positions, in units of the scaled sums; None if P(L) = 0."""
-        if self.log_prob == -np.inf:
+        if self.log_p_language == -np.inf:
             return None
         edges = self.automaton.edges
         posterior = np.empty_like(self._grouped)
@@ -129,7 +129,7 @@ class PartialString:
         position, 3·L + 1 in all. Where P(L) = 0 the tokens are those of the most probable accepted string.
         """
         length, edges = len(self.tokens), self.automaton.edges
-        if self.log_prob == -np.inf:
+        if self.log_p_language == -np.inf:
             return self.best()[chosen]
         path = np.zeros(length, np.int64)
         path_kernels.sample_path(
@@ -197,14 +197,14 @@ class PartialString:
         at = np.arange(len(rows))
         return where[at, which[at, path[self.at[rows]]]].astype(np.int64)
 
-    def log_prob_given(self, chosen: NDArray[np.int64], ids: NDArray[np.int64]) -> float:
+    def log_p_language_given(self, chosen: NDArray[np.int64], ids: NDArray[np.int64]) -> float:
         """log P(L) given these tokens at some open positions, and the distributions at the others."""
         labels = np.full(len(self.tokens), OPEN, np.int64)
         labels[self.at[chosen]] = self.automaton.class_of[ids]
         grouped = self._grouped.copy()
         own.decided_groups(labels, self.automaton.edges.members_first, self.automaton.edges.members, grouped)
         others = np.delete(self._open.log_scale, chosen)
-        return self._log_prob_of(grouped, float(others.sum()))[0]
+        return self._log_p_language_of(grouped, float(others.sum()))[0]
 
     def can_complete(self, chosen: NDArray[np.int64], ids: NDArray[np.int64]) -> bool:
         """Whether some tokens at the other open positions make an accepted string with these."""

@@ -217,7 +217,7 @@ def exact_auc(model: DiffusionLM, automaton: TokenAutomaton, examples: Examples,
                 ),
                 automaton,
                 logits=True,
-            ).log_prob
+            ).log_p_language
             for i in range(0, z.shape[0], PASS)
         ]
         scores.append(torch.cat(log_probs))

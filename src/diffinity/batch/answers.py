@@ -19,7 +19,7 @@ from diffinity.request import Request, named_type, read_request
 GATHERED = 16  # texts that are denoised together, if memory allows
 WINDOW = 4 * GATHERED  # requests that are looked at together
 
-_REPORTED = ("text", "satisfied", "log_prob", "finish_reason")
+_REPORTED = ("text", "satisfied", "log_p_text", "finish_reason")
 
 # A network rounds alike in all batches on the CPU (see `models.plaid.matmul_per_sample`), not on a GPU. Under
 # these guidances a difference stays in the last digits; the gradient in single precision grows it until other

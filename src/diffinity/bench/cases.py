@@ -96,8 +96,8 @@ def suite(
     return thinned(cases, QUICK[name]) if quick else list(cases)
 
 
-def thinned(cases: Sequence[Case], each: int) -> list[Case]:
-    """At most `each` cases of every category, spread over it, in the same order.
+def thinned(cases: Sequence[Case], per_category: int) -> list[Case]:
+    """At most `per_category` cases of every category, spread over it, in the same order.
 
     >>> [case.id for case in thinned(suite("natural-language"), 1)][-1]
     'natural-language/length/06-8'
@@ -106,10 +106,10 @@ def thinned(cases: Sequence[Case], each: int) -> list[Case]:
     for case in cases:
         groups.setdefault(case.category, []).append(case)
     taken = {
-        group[(k + 1) * len(group) // (each + 1)].id
+        group[(k + 1) * len(group) // (per_category + 1)].id
         for group in groups.values()
-        for k in range(each)
-        if (k + 1) * len(group) // (each + 1) < len(group)
+        for k in range(per_category)
+        if (k + 1) * len(group) // (per_category + 1) < len(group)
     }
     return [case for case in cases if case.id in taken]
 

@@ -176,7 +176,7 @@ def systems() -> None:
         print(f"{entry.name:30}{entry.group:11}{entry.role:16}{entry.about}")
 
 
-def _judge(out: Path, url: str, model: str, api: str, key_variable: str | None, each: int) -> None:
+def _judge(out: Path, url: str, model: str, api: str, key_variable: str | None, samples_per_system: int) -> None:
     from diffinity.bench.judge import Endpoint, Judge, JudgeError
     from diffinity.bench.scoring import ask_judge
     from diffinity.bench.store import read_run
@@ -188,7 +188,7 @@ def _judge(out: Path, url: str, model: str, api: str, key_variable: str | None, 
             status.update(f"asking the judge: {done} of {total} texts")
 
         try:
-            ask_judge(read_run(out), judge, each, on_progress=show)
+            ask_judge(read_run(out), judge, samples_per_system, on_progress=show)
         except JudgeError as error:
             raise JudgeError(f"{error}. The samples are all kept; the same command asks again") from None
 

@@ -41,10 +41,10 @@ class Size:
     """How much a suite does: cases of each category (None: all) and samples of each case.
 
     >>> EXPERIMENTS["json"].full
-    Size(each=None, samples=10)
+    Size(cases_per_category=None, samples=10)
     """
 
-    each: int | None
+    cases_per_category: int | None
     samples: int
 
 
@@ -204,7 +204,7 @@ def select_cases(
     """The cases of a suite that fit the length, and the schemas that were left out, with the reason."""
     if schemas is not None and "json" not in experiment.of:
         raise InvalidArgument(f"the suite {experiment.name} takes no schemas; json, framings and latency do")
-    most = (experiment.quick if quick else experiment.full).each
+    most = (experiment.quick if quick else experiment.full).cases_per_category
     cases: list[Case] = []
     skipped: list[json_suite.Skipped] = []
     for name in experiment.of:

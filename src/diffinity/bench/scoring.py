@@ -110,13 +110,16 @@ def ratings(run: Run) -> dict[str, tuple[str, int]]:
 def ask_judge(
     run: Run,
     judge: Judge,
-    each: int = JUDGED,
+    texts_per_system: int = JUDGED,
     *,
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> None:
-    """Let a judge rate up to `each` matching samples of every system, spread over its cases; ratings are kept."""
+    """Let a judge rate up to `texts_per_system` matching samples of every system, spread over its cases.
+
+    The ratings are stored with the run.
+    """
     known = {row["key"] for row in _kept(run.path / FLUENCY, "judge", judge.endpoint.model)}
-    wanted = [text for system in run.systems for text in to_be_judged(run.samples, system, each)]
+    wanted = [text for system in run.systems for text in to_be_judged(run.samples, system, texts_per_system)]
     missing = _unknown(wanted, known)
     repair(run.path / FLUENCY)
     for first in range(0, len(missing), AT_ONCE // 8):
@@ -131,8 +134,8 @@ def ask_judge(
         on_progress(min(first + len(part), len(missing)), len(missing))
 
 
-def to_be_judged(samples: Sequence[SampleRow], system: str, each: int) -> list[str]:
-    """Up to `each` matching texts of a system: the first of every case, then the second, and so on.
+def to_be_judged(samples: Sequence[SampleRow], system: str, texts_per_system: int) -> list[str]:
+    """Up to `texts_per_system` matching texts of a system: the first of every case, then the second, and so on.
 
     >>> from diffinity.bench.summary import example
     >>> to_be_judged(example().run.samples, "auto", 3)
@@ -140,7 +143,7 @@ def to_be_judged(samples: Sequence[SampleRow], system: str, each: int) -> list[s
     """
     valid = [row for row in samples if row.system == system and row.valid and row.text]
     ordered = sorted(enumerate(valid), key=lambda numbered: (numbered[1].index, numbered[0]))
-    return [str(row.text) for _, row in ordered[:each]]
+    return [str(row.text) for _, row in ordered[:texts_per_system]]
 
 
 def _unknown(texts: Sequence[str], known: Mapping[str, object] | set[str]) -> list[str]:

@@ -17,8 +17,8 @@ import typer
 from diffinity.commands.console import Interrupted, err, out, visible
 from diffinity.commands.options import (
     GRAMMAR_DEPTH,
-    Asked,
     ChoiceOption,
+    ConstraintOptions,
     ContainsOption,
     DeviceOption,
     GrammarDepthOption,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from diffinity.models.protocol import TextModel
     from diffinity.trace import Trace
 
-TURN = 16  # texts that are written before any of them is printed
+TEXTS_PER_BATCH = 16  # texts that are denoised together and printed when all of them are done
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -143,10 +143,10 @@ def generate(
         raise InvalidArgument("--trace replays one attempt: leave out --retry-invalid")
     if trace is not None:
         check_writable(trace)
-    asked = Asked(
+    options = ConstraintOptions(
         regex, json_schema, choice, type_name, contains, not_regex, grammar, grammar_depth, schema_option
     )
-    constraint = asked.constraint()
+    constraint = options.constraint()
     lm = load(model, device=device, trust_remote_code=trust_remote_code)
     check_room(lm, n, settings.length if isinstance(settings.length, int) else lm.sampling_defaults.length)
     write = Generator(lm, constraint, settings)
@@ -155,8 +155,8 @@ def generate(
     texts: list[Generated] = []
     began = time.monotonic()
     try:
-        for first in range(0, n, TURN):
-            seeds = [(seed, i) for i in range(first, min(n, first + TURN))]
+        for first in range(0, n, TEXTS_PER_BATCH):
+            seeds = [(seed, i) for i in range(first, min(n, first + TEXTS_PER_BATCH))]
             with watching(lm, record, total, particles, live=out.is_terminal and not as_json) as watch:
                 part = write(
                     len(seeds),
@@ -193,7 +193,7 @@ def generate(
             "decoding": settings.decode,
             "sampler": settings.method or lm.sampling_defaults.method,
         }
-        page = record.page(lm, texts, constraint=asked.in_words(settings.prefix), settings=described)
+        page = record.page(lm, texts, constraint=options.in_words(settings.prefix), settings=described)
         write_text(trace, page)
         err.print(f"wrote {trace}", soft_wrap=True)
 

@@ -12,8 +12,8 @@ from rich.table import Table
 from diffinity.commands.console import out
 from diffinity.commands.options import (
     GRAMMAR_DEPTH,
-    Asked,
     ChoiceOption,
+    ConstraintOptions,
     ContainsOption,
     GrammarDepthOption,
     GrammarOption,
@@ -61,16 +61,16 @@ def inspect(
     put_limits_in_force(limit)
     if svg is not None:
         check_writable(svg)
-    asked = Asked(
+    constraint = ConstraintOptions(
         regex, json_schema, choice, type_name, contains, not_regex, grammar, grammar_depth, schema_option
     ).constraint()
-    if asked is None:
+    if constraint is None:
         raise InvalidArgument(
             "give a constraint: --regex, --json-schema, --grammar, --choice, --type, --contains or --not-regex"
         )
     vocabulary = Vocabulary.from_tokenizer(read_tokenizer(tokenizer)) if tokenizer else None
     found = look(
-        asked,
+        constraint,
         vocabulary,
         framing=framing,
         samples=samples,
@@ -95,5 +95,5 @@ def inspect(
         table.add_row("random", escape(repr(text.decode())))
     out.print(table)
     if svg is not None:
-        write_text(svg, asked.dfa().to_svg())
+        write_text(svg, constraint.dfa().to_svg())
         out.print(f"wrote {svg}", soft_wrap=True)

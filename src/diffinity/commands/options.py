@@ -63,7 +63,7 @@ DeviceOption = Annotated[str, typer.Option("--device", help="Where the model run
 
 
 @dataclass(frozen=True)
-class Asked:
+class ConstraintOptions:
     """The constraints of a command line."""
 
     regex: str | None = None

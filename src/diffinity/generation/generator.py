@@ -263,7 +263,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         elif run.rows > 1:
             return self._best_drafts(part, ending, history, run)
         decoded = ending.decode(part.automata, how, seeds)
-        return self._texts(part, decoded.tokens, decoded.log_prob, history, run)
+        return self._texts(part, decoded.tokens, decoded.log_p_text, history, run)
 
     def _best_drafts(self, part: Part, ending: Ending, history: Tensor, run: Run[Any, Any]) -> list[Generated]:
         """The draft of each text with the highest score; one that is accepted goes before one that is not."""
@@ -282,7 +282,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         return self._texts(part, decoded.tokens[where], log_prob, history[chosen.to(history.device)], run)
 
     def _texts(
-        self, part: Part, tokens: Tensor, log_prob: Tensor, history: Tensor, run: Run[Any, Any]
+        self, part: Part, tokens: Tensor, log_p_text: Tensor, history: Tensor, run: Run[Any, Any]
     ) -> list[Generated]:
         results = []
         for i, ids in enumerate(tokens.tolist()):
@@ -297,7 +297,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
                     satisfied=satisfied,
                     tokens=tuple(ids),
                     log_acceptance=tuple(history[i].tolist()),
-                    log_prob=float(log_prob[i]),
+                    log_p_text=float(log_p_text[i]),
                     seed=part.seeds[i],
                     finish_reason=run.finish_reason,
                     value=value,

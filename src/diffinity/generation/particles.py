@@ -83,7 +83,7 @@ class Population:
         """Weigh the particles at a step; the rows that go on, or None if all of them do."""
         log_twist = prediction.log_acceptance
         if log_twist is None:  # the guidance told nothing
-            log_twist = acceptance(prediction.logits, self.automata, logits=True).log_prob
+            log_twist = acceptance(prediction.logits, self.automata, logits=True).log_p_language
         return self.resample(log_twist.double().cpu())
 
     def resample(self, log_twist: Tensor) -> Tensor | None:

@@ -120,7 +120,7 @@ def _factorised(
     with torch.no_grad():
         logits = process.predict(process.begin(draws, length)).logits
     return torch.stack(
-        [acceptance(logits, automaton, logits=True).log_prob.double().cpu() for automaton in automata]
+        [acceptance(logits, automaton, logits=True).log_p_language.double().cpu() for automaton in automata]
     )
 
 

@@ -27,7 +27,7 @@ class Generated:
     satisfied: bool
     tokens: tuple[int, ...]
     log_acceptance: tuple[float, ...]  # log P(L) at each guided step
-    log_prob: float  # of the text under the distributions that its tokens were taken from
+    log_p_text: float  # of the text under the distributions that its tokens were taken from
     seed: tuple[int, int]
     finish_reason: FinishReason
     value: Any = None
@@ -53,7 +53,7 @@ class Generated:
             "satisfied": self.satisfied,
             "tokens": list(self.tokens),
             "log_acceptance": [_finite(value) for value in self.log_acceptance],
-            "log_prob": _finite(self.log_prob),
+            "log_p_text": _finite(self.log_p_text),
             "seed": list(self.seed),
             "finish_reason": self.finish_reason,
             **refused,

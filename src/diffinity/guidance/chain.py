@@ -47,4 +47,4 @@ class ChainGuidance(LanguageGuidance):
         x = matmul_per_sample(p, embedding)
         mean = matmul_per_sample(given.marginals.to(embedding.dtype), embedding)
         guided = mean if self.guided_selfcond else x
-        return Prediction(logits, x, guided, scale * (mean - x).double(), given.log_prob)
+        return Prediction(logits, x, guided, scale * (mean - x).double(), given.log_p_language)

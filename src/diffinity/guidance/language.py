@@ -63,7 +63,7 @@ class LanguageGuidance:
         conditional = self.reading(logits, step).mean(p, x, embedding, certain=ALMOST_CERTAIN)
         shift = scale * (conditional.mean - x).double()
         guided = conditional.mean if self.guided_selfcond else x
-        return Prediction(logits, x, guided, shift, conditional.log_prob)
+        return Prediction(logits, x, guided, shift, conditional.log_p_language)
 
     def _through_network(self, model: EmbeddingDiffusion, step: DenoisingStep, scale: float) -> Prediction:
         """By one vector–Jacobian product: the shift is scale·(σ²/α)·Jᵀ(q − p), J = ∂logits/∂z."""
@@ -76,4 +76,4 @@ class LanguageGuidance:
             guided = x + matmul_per_sample(conditional.gradient, model.embedding) if self.guided_selfcond else x
             (gradient,) = torch.autograd.grad(logits, z, conditional.gradient)
         shift = scale * gradient.double() * (step.level.sigma_squared / step.level.alpha)
-        return Prediction(logits.detach(), x, guided, shift, conditional.log_prob)
+        return Prediction(logits.detach(), x, guided, shift, conditional.log_p_language)

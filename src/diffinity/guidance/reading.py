@@ -30,7 +30,7 @@ class Reading:
     >>> import torch, diffinity as dy
     >>> ab = dy.align(dy.Regex("ab|ba"), dy.Vocabulary([b"a", b"b"]), framing="exact")
     >>> reading = Reading(torch.tensor([[[0.6, 0.4], [0.9, 0.1]]]).log(), [ab])
-    >>> round(float(reading.log_prob.exp()), 6), reading.marginals[0, 0].argmax().item()
+    >>> round(float(reading.log_p_language.exp()), 6), reading.marginals[0, 0].argmax().item()
     (0.42, 1)
     """
 
@@ -41,9 +41,9 @@ class Reading:
     backend: Backend = "auto"
 
     @property
-    def log_prob(self) -> Tensor:
+    def log_p_language(self) -> Tensor:
         """log P(L), (B,), float64; with `path`, that of the path."""
-        return self._whole.log_prob
+        return self._whole.log_p_language
 
     @property
     def marginals(self) -> Tensor:

@@ -39,7 +39,7 @@ class Choice:
 
     chosen: Ints  # (k,)
     ids: Ints  # (k,)
-    log_prob: float  # of the tokens under the model's distributions
+    log_p_text: float  # of the tokens under the model's distributions
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ Commit = Callable[[Opening, Order], tuple[Ints, Ints]]  # which open positions g
 def commit(method: Method | Commit, order: Order, opening: Opening) -> Choice:
     """The tokens that a row commits at a step."""
     chosen, ids = (method if callable(method) else _COMMITS[method])(opening, order)
-    return Choice(chosen, ids, _log_prob(opening, chosen, ids))
+    return Choice(chosen, ids, _log_p_text(opening, chosen, ids))
 
 
 def _joint(opening: Opening, order: Order) -> tuple[Ints, Ints]:
@@ -152,7 +152,7 @@ def _negative_entropy(probs: Tensor) -> Floats:
     return entropy
 
 
-def _log_prob(opening: Opening, chosen: Ints, ids: Ints) -> float:
+def _log_p_text(opening: Opening, chosen: Ints, ids: Ints) -> float:
     if len(chosen) == 0:
         return 0.0
     rows = opening.logits[torch.from_numpy(chosen).to(opening.logits.device)].double()

@@ -53,8 +53,8 @@ def constrain_rows(
             continue
         scores = class_scores(logits[i], window, temperature=temperature)
         read.append(scores)
-        log_prob, shift = log_ratios(scores, window)
-        if log_prob > np.log1p(-SURE) and fits(window, logits[i].argmax(dim=-1).cpu().numpy()):
+        log_p_language, shift = log_ratios(scores, window)
+        if log_p_language > np.log1p(-SURE) and fits(window, logits[i].argmax(dim=-1).cpu().numpy()):
             continue
         if out is logits:
             out = logits.clone() if len(windows) > 1 else torch.empty_like(logits)

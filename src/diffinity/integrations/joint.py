@@ -102,8 +102,8 @@ def _one_row(
         choices[k] = Choice(np.array([current[k], own[k]]), np.log([max(p_current, 1e-12), confidence[k]]))
     for proposal in proposals:
         scores = proposal.read(window, choices)
-        log_prob, shift = log_ratios(scores, window)
-        if log_prob > -np.inf:
+        log_p_language, shift = log_ratios(scores, window)
+        if log_p_language > -np.inf:
             break
     logits, temperature = proposal.logits, proposal.temperature
     if seeds is None:

@@ -190,10 +190,10 @@ class MarkovLM(PretrainedLM, DiffusionLM):
 
         return MarkovTokens(self, noise)
 
-    def log_prob(self, tokens: Sequence[int]) -> float:
+    def log_p_text(self, tokens: Sequence[int]) -> float:
         """log P of a token sequence under the chain itself, exactly.
 
-        >>> fit_markov(["ab", "ab"], restart=0.0).log_prob([]) == 0.0
+        >>> fit_markov(["ab", "ab"], restart=0.0).log_p_text([]) == 0.0
         True
         """
         if len(tokens) == 0:

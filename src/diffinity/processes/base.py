@@ -108,7 +108,7 @@ class Ending:
 
     logits: Tensor | None = None  # (B, L, V)
     tokens: Tensor | None = None  # (B, L)
-    log_prob: Tensor | None = None  # (B,), float64: of the tokens, as they were taken
+    log_p_text: Tensor | None = None  # (B,), float64: of the tokens, as they were taken
 
     def select(self, rows: Tensor) -> Ending:
         """Those of some rows."""
@@ -118,7 +118,7 @@ class Ending:
         """log P(L) of every row, (B,): of tokens 0 where they are accepted, −inf where not."""
         if self.tokens is None:
             assert self.logits is not None
-            return acceptance(self.logits, automata, logits=True).log_prob
+            return acceptance(self.logits, automata, logits=True).log_p_language
         accepted = [automaton.accepts(ids) for automaton, ids in zip(automata, self.tokens.tolist(), strict=True)]
         return torch.where(torch.tensor(accepted), 0.0, -torch.inf).double()
 
@@ -127,12 +127,12 @@ class Ending:
         if self.tokens is None:
             assert self.logits is not None
             return decode_strings(self.logits, automata, how, logits=True, seed=seeds)
-        assert self.log_prob is not None
+        assert self.log_p_text is not None
         tokens = self.tokens if how == "argmax" else _repaired(self.tokens, automata)
-        return Decoded(tokens, self.log_prob)
+        return Decoded(tokens, self.log_p_text)
 
     def _parts(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        return self.logits, self.tokens, self.log_prob
+        return self.logits, self.tokens, self.log_p_text
 
 
 def _repaired(tokens: Tensor, automata: Sequence[TokenAutomaton]) -> Tensor:

@@ -82,7 +82,7 @@ class CausalState:
 
     tokens: Tensor  # (B, L) on the CPU, OPEN where there is none yet
     step: int  # tokens written
-    log_prob: Tensor  # (B,), float64: of the tokens under the model
+    log_p_text: Tensor  # (B,), float64: of the tokens under the model
     states: Ints  # (B,): of each row's automaton; its start where nothing guides
     reader: Reader
     prediction: TokenPrediction | None = None  # of the last step
@@ -91,7 +91,7 @@ class CausalState:
     def select(self, rows: Tensor) -> CausalState:
         """The state of some rows."""
         return replace(
-            self, tokens=self.tokens[rows], log_prob=self.log_prob[rows], states=self.states[rows.numpy()]
+            self, tokens=self.tokens[rows], log_p_text=self.log_p_text[rows], states=self.states[rows.numpy()]
         )
 
     def draft(self) -> tuple[Tensor, Tensor]:
@@ -134,8 +134,8 @@ class CausalProcess:
         """Empty texts."""
         tokens = torch.full((len(draws), length), OPEN)
         states = np.array([automaton.start for automaton in self.automata], np.int64)
-        log_prob = torch.zeros(len(draws), dtype=torch.float64)
-        return CausalState(tokens, 0, log_prob, states, Reader(self.model, length, self.context))
+        log_p_text = torch.zeros(len(draws), dtype=torch.float64)
+        return CausalState(tokens, 0, log_p_text, states, Reader(self.model, length, self.context))
 
     def predict(self, state: CausalState) -> TokenPrediction:
         """The distributions of the next token of the texts that have not ended; for particles, log ψ of all."""
@@ -172,16 +172,16 @@ class CausalProcess:
         else:
             ids, log_total = draw_tokens(scores, uniforms[running], self.top_p)
         at = np.arange(len(running))
-        tokens, log_prob, states = state.tokens.clone(), state.log_prob.clone(), state.states.copy()
+        tokens, log_p_text, states = state.tokens.clone(), state.log_p_text.clone(), state.states.copy()
         tokens[running, state.step] = torch.from_numpy(ids)
-        log_prob[running] += torch.from_numpy(log_p[at, ids])
+        log_p_text[running] += torch.from_numpy(log_p[at, ids])
         if log_psi is not None:
             for i, token in zip(running, ids, strict=True):
                 automaton = self.automata[i]
                 states[i] = automaton.next[states[i], automaton.class_of[token]]
             if log_ratio is not None:
                 log_ratio[running] = torch.from_numpy(np.where(dead, -np.inf, log_total - log_psi[at, ids]))
-        return replace(after, tokens=tokens, log_prob=log_prob, states=states)
+        return replace(after, tokens=tokens, log_p_text=log_p_text, states=states)
 
     def finish(self, state: CausalState) -> Ending:
         """The tokens of texts that are written; else distributions around them, for the shortest completion."""
@@ -190,7 +190,7 @@ class CausalProcess:
             for i, automaton in enumerate(self.automata):
                 if has_end(automaton) and automaton.eos_id is not None:
                     tokens[i, open_places[i]] = automaton.eos_id
-            return Ending(tokens=tokens, log_prob=state.log_prob)
+            return Ending(tokens=tokens, log_p_text=state.log_p_text)
         logits = torch.zeros(*tokens.shape, self.model.vocab_size)
         if self.model.eos_token_id is not None:
             logits[:, :, self.model.eos_token_id] = ENDS_SOONER

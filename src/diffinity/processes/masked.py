@@ -102,7 +102,7 @@ class MaskedProcess:
         if self.method not in ("joint", "marginals"):  # the others do not ask for log P(L)
             return replace(prediction, strings=strings)
         accepted = torch.zeros(batch, dtype=torch.float64)
-        accepted[running] = torch.tensor(over_batch(lambda j: strings[j].log_prob, len(strings))).double()
+        accepted[running] = torch.tensor(over_batch(lambda j: strings[j].log_p_language, len(strings))).double()
         return replace(prediction, strings=strings, log_acceptance=accepted)
 
     def step(self, state: TokenState, prediction: TokenPrediction, draws: Draws) -> TokenState:
@@ -117,16 +117,16 @@ class MaskedProcess:
             return commit(self.method, self.order, opening)
 
         choices = over_batch(work, len(running))
-        tokens, log_prob = state.tokens.clone(), state.log_prob.clone()
+        tokens, log_p_text = state.tokens.clone(), state.log_p_text.clone()
         log_ratio = torch.zeros(len(tokens), dtype=torch.float64) if self.weighted else None
         for j, (i, choice) in enumerate(zip(running, choices, strict=True)):
             at = first + torch.from_numpy(np.flatnonzero(tokens[i, first:].numpy() == OPEN)[choice.chosen])
             tokens[i, at] = torch.from_numpy(choice.ids)
-            log_prob[i] += choice.log_prob
+            log_p_text[i] += choice.log_p_text
             if log_ratio is not None:
                 log_ratio[i] = _log_ratio(prediction, j, choice)
         done = state.step + 1 if running else len(self.plan)
-        return TokenState(tokens, done, log_prob, prediction, log_ratio)
+        return TokenState(tokens, done, log_p_text, prediction, log_ratio)
 
     def finish(self, state: TokenState) -> Ending:
         """The tokens where nothing is masked any more; else the distributions of one more call around them."""
@@ -136,7 +136,7 @@ class MaskedProcess:
             for i, automaton in enumerate(self.automata):
                 if automaton.framing == "eos" and automaton.eos_id is not None:
                     tokens[i, tokens[i] == OPEN] = automaton.eos_id
-            return Ending(tokens=tokens, log_prob=state.log_prob)
+            return Ending(tokens=tokens, log_p_text=state.log_p_text)
         model = self.network.model
         logits = self.network(tokens.masked_fill(tokens == OPEN, model.mask_id), self.plan[-1].t).float()
         known = (tokens != OPEN).to(logits.device)
@@ -209,6 +209,6 @@ def _log_ratio(prediction: TokenPrediction, j: int, choice: Choice) -> float:
     """log P(L) − log P(L given the tokens): how much more often a guided step takes them than the model's own."""
     assert prediction.strings is not None
     string = prediction.strings[j]
-    if string.log_prob == -np.inf:
+    if string.log_p_language == -np.inf:
         return 0.0
-    return string.log_prob - string.log_prob_given(choice.chosen, choice.ids)
+    return string.log_p_language - string.log_p_language_given(choice.chosen, choice.ids)

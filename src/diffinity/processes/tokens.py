@@ -60,13 +60,13 @@ class TokenState:
 
     tokens: Tensor  # (B, L) on the CPU; for masked noise OPEN where there is none yet
     step: int  # steps done
-    log_prob: Tensor  # (B,), float64: of the tokens that stand, as they were taken
+    log_p_text: Tensor  # (B,), float64: of the tokens that stand, as they were taken
     prediction: TokenPrediction | None = None  # of the last step
     log_ratio: Tensor | None = None  # (B,), float64
 
     def select(self, rows: Tensor) -> TokenState:
         """The state of some rows."""
-        return replace(self, tokens=self.tokens[rows], log_prob=self.log_prob[rows])
+        return replace(self, tokens=self.tokens[rows], log_p_text=self.log_p_text[rows])
 
     def draft(self) -> tuple[Tensor, Tensor]:
         """The tokens (B, L) that stand, which are certain; elsewhere the most probable ones."""

@@ -78,7 +78,7 @@ class UniformProcess:
             PartialString.of(self._cooled(row), nothing, automaton)
             for row, automaton in zip(logits, self.automata, strict=True)
         )
-        accepted = torch.tensor(over_batch(lambda i: strings[i].log_prob, batch)).double()
+        accepted = torch.tensor(over_batch(lambda i: strings[i].log_p_language, batch)).double()
         return TokenPrediction(running, logits, 0, batch, length, strings, accepted)
 
     def step(self, state: TokenState, prediction: TokenPrediction, draws: Draws) -> TokenState:
@@ -89,23 +89,23 @@ class UniformProcess:
 
         def work(i: int) -> tuple[Ints, float, float]:
             own, noise = numbers[i, : 3 * length + 1], numbers[i, 3 * length + 1 :]
-            clean, log_prob = self._clean(prediction, i, own)
+            clean, log_p_text = self._clean(prediction, i, own)
             now = state.tokens[i].numpy()
             moved = bridge(now, clean, t, s, vocab, noise[:length], noise[length:])
             if not self.weighted:
-                return moved, log_prob, 0.0
-            return moved, log_prob, _log_ratio(prediction, i, now, moved, t, s, vocab)
+                return moved, log_p_text, 0.0
+            return moved, log_p_text, _log_ratio(prediction, i, now, moved, t, s, vocab)
 
         rows = over_batch(work, len(state.tokens))
         tokens = torch.from_numpy(np.stack([row[0] for row in rows]))
-        log_prob = torch.tensor([row[1] for row in rows], dtype=torch.float64)
+        log_p_text = torch.tensor([row[1] for row in rows], dtype=torch.float64)
         log_ratio = torch.tensor([row[2] for row in rows], dtype=torch.float64) if self.weighted else None
-        return TokenState(tokens, state.step + 1, log_prob, prediction, log_ratio)
+        return TokenState(tokens, state.step + 1, log_p_text, prediction, log_ratio)
 
     def finish(self, state: TokenState) -> Ending:
         """The tokens after the last step; before it, the distributions at the tokens as they stand."""
         if state.step == self.num_inference_steps:
-            return Ending(tokens=state.tokens, log_prob=state.log_prob)
+            return Ending(tokens=state.tokens, log_p_text=state.log_p_text)
         return Ending(self.network(state.tokens, self._time(state.step)).float())
 
     def _time(self, step: int) -> float:
@@ -188,10 +188,10 @@ def _log_ratio(
     """log P(L) − log P(L | x_s), (0 where P(L) = 0)."""
     assert prediction.strings is not None
     string = prediction.strings[i]
-    if string.log_prob == -np.inf:
+    if string.log_p_language == -np.inf:
         return 0.0
     if s == 0:  # the last step ends in clean tokens, which are in L
-        return string.log_prob
+        return string.log_p_language
     logits = string.logits.double().cpu().clone()
     rows = torch.arange(len(now))
     other = np.full_like(now, -1)  # a clean token that is neither
@@ -202,4 +202,4 @@ def _log_ratio(
             log_bridge(moved, now, clean, t, s, vocab) - base
         )
     after = PartialString.of(logits, torch.full((len(now),), OPEN), string.automaton)
-    return string.log_prob - after.log_prob
+    return string.log_p_language - after.log_p_language

@@ -90,7 +90,7 @@ class View:
 def details(text: Any) -> Object:
     """What our own fields say of a finished text."""
     as_json = text.as_json()
-    return {name: as_json[name] for name in ("satisfied", "log_acceptance", "log_prob", "seed", "finish_reason")}
+    return {name: as_json[name] for name in ("satisfied", "log_acceptance", "log_p_text", "seed", "finish_reason")}
 
 
 def _finite(value: float | None) -> float | None:

@@ -38,7 +38,7 @@ PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-Asked = CompletionRequest | ChatRequest
+TextRequest = CompletionRequest | ChatRequest
 
 
 def create_app(model: TextModel, settings: ServeSettings | None = None, *, warm_first: bool = False) -> Gate:
@@ -159,23 +159,23 @@ class Routes:
 
     async def inspect(self, request: Request) -> dict[str, Any]:
         """What a constraint amounts to: sizes, three texts that it accepts, a picture if it is small."""
-        asked = read_body(InspectRequest, await request.body())
-        return _inspected(await self._service.inspect(asked))
+        body = read_body(InspectRequest, await request.body())
+        return _inspected(await self._service.inspect(body))
 
-    async def _answer(self, request: Request, asked: Asked) -> Response:
+    async def _answer(self, request: Request, body: TextRequest) -> Response:
         leaving = asyncio.create_task(_gone(request))
         try:
-            prepared = await _unless_gone(self._service.prepare(asked), leaving)
+            prepared = await _unless_gone(self._service.prepare(body), leaving)
             view = View(self._service.model)
-            include_usage = bool(asked.stream_options and asked.stream_options.include_usage)
+            include_usage = bool(body.stream_options and body.stream_options.include_usage)
             answer = Answer(
-                isinstance(asked, ChatRequest),
+                isinstance(body, ChatRequest),
                 self._service.settings.model_name,
                 view,
                 prepared.prompt_tokens,
                 include_usage,
             )
-            if asked.stream:
+            if body.stream:
                 leaving.cancel()
                 return EventStream(self._stream(answer, prepared))
             events = await _unless_gone(_all_texts(prepared.jobs), leaving)

@@ -68,7 +68,7 @@ def bad_samples(schema: Any, constraint: JsonSchema) -> list[bytes]:
     rng = random.Random(7)
     texts = [constraint.dfa().sample(rng, 300) for _ in range(SAMPLES)]
     validators = [jsonschema_rs.validator_for(schema, validate_formats=on) for on in (None, True)]
-    return [text for text in texts if not all(each.is_valid(json.loads(text)) for each in validators)]
+    return [text for text in texts if not all(validator.is_valid(json.loads(text)) for validator in validators)]
 
 
 @pytest.mark.parametrize("is_open", [False, True], ids=["closed", "open"])
@@ -87,7 +87,9 @@ def test_most_schemas_compile_even_within_small_limits() -> None:
 
 
 def test_every_refusal_names_a_keyword_or_a_limit() -> None:
-    assert all(getattr(each, "keyword", "") or getattr(each, "limit", "") for each in facts(False).refusals)
+    assert all(
+        getattr(refusal, "keyword", "") or getattr(refusal, "limit", "") for refusal in facts(False).refusals
+    )
 
 
 def test_open_schemas_accept_nearly_all_valid_instances() -> None:

@@ -51,7 +51,7 @@ def test_number_machines_agree_with_arithmetic(
 ) -> None:
     machine = numbers([wanted], unwanted)
     for value in values:
-        expected = wanted.admits(value) and not any(each.admits(value) for each in unwanted)
+        expected = wanted.admits(value) and not any(facet.admits(value) for facet in unwanted)
         assert machine.accepts(spell_number(value).encode()) == expected, value
 
 

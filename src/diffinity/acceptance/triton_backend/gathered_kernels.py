@@ -85,7 +85,7 @@ def recursions_gathered(
     wanted,  # (B,): where it is not −inf nothing is done; only with PREDICATE
     alpha,  # (B, L+1, alpha nodes), out
     beta,  # (B, L+1, beta nodes), out
-    log_prob,  # (B,), out
+    log_p_language,  # (B,), out
     length,
     group_nodes,
     alpha_nodes,
@@ -177,4 +177,4 @@ def recursions_gathered(
             tl.debug_barrier()
         if PREDICATE:
             value = tl.where(steps > 0, value, -INFINITY)
-        tl.store(log_prob + sample, value)
+        tl.store(log_p_language + sample, value)

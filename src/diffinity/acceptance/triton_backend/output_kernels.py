@@ -65,7 +65,7 @@ def posterior(
     class_log,  # (B, L, class nodes)
     weight,  # (B, L, class nodes)
     log_norm,  # (B, L)
-    log_prob,  # (B,)
+    log_p_language,  # (B,)
     share,  # (B, L, pair nodes): Σ α·β over the arrows of each group; in with SHARED, else out
     spread,  # (B, L, spread nodes), scratch: the same over the groups of each class
     bias,  # (B, L, C), out: log q − logit of the tokens of a class
@@ -89,7 +89,7 @@ def posterior(
     # All that is read of the headers is read at once, as far as it is known by then.
     n, n_groups, n_states = tl.load(arena + N_CLASSES), tl.load(arena + N_GROUPS), tl.load(programme + N_STATES)
     spread_tree = field(arena, SPREAD_TREE)
-    value_of_all, unchanged = tl.load(log_prob + sample), -tl.load(log_norm + row)
+    value_of_all, unchanged = tl.load(log_p_language + sample), -tl.load(log_norm + row)
     grouped += row * group_nodes
     share += row * pair_nodes
     spread += row * spread_nodes
@@ -128,7 +128,7 @@ def path_bias(
     class_log,  # (B, L, class nodes)
     weight,  # (B, L, class nodes)
     log_norm,  # (B, L)
-    log_prob,  # (B,)
+    log_p_language,  # (B,)
     bias,  # (B, L, C), out
     rest,  # (B, L, C), out
     length,
@@ -142,7 +142,7 @@ def path_bias(
     row = tl.program_id(0).to(tl.int64)
     sample = row // length
     arena = classes + tl.load(class_base + sample)
-    possible = tl.load(log_prob + sample) > -INFINITY
+    possible = tl.load(log_p_language + sample) > -INFINITY
     unchanged = -tl.load(log_norm + row)
     n = tl.load(arena + N_CLASSES)
     for start in range(0, n, PIECES):
@@ -183,12 +183,12 @@ def marginals(
     bias,  # (B, L, C)
     rest,  # (B, L, C)
     log_norm,  # (B, L)
-    out,  # (B, L, V): q, or q − p with LESS
+    out,  # (B, L, V): q, or q − p with MINUS_P
     length,
     vocab,
     n_classes,
     FROM_PROBS: tl.constexpr,
-    LESS: tl.constexpr,
+    MINUS_P: tl.constexpr,
     ACC: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
@@ -206,7 +206,7 @@ def marginals(
         x = _scores(logits, row * vocab + v, inside, FROM_PROBS, ACC)
         large = tl.load(bias + row * n_classes + c, mask=inside, other=0.0)
         q = tl.exp((x + large) + tl.load(rest + row * n_classes + c, mask=inside, other=0.0))
-        if LESS:
+        if MINUS_P:
             norm = tl.load(log_norm + row)
             large_norm = norm.to(ACC)
             q -= tl.exp((x - large_norm) - (norm - large_norm.to(tl.float64)).to(ACC))
@@ -221,7 +221,7 @@ def mean_parts(
     bias,  # (B, L, C)
     rest,  # (B, L, C)
     embedding,  # (V, d)
-    log_prob,  # (B,): a sample above `certain` is skipped
+    log_p_language,  # (B,): a sample above `certain` is skipped
     parts,  # (B, splits, L, d), out
     length,
     vocab,
@@ -247,7 +247,7 @@ def mean_parts(
     share = tl.cdiv(tl.cdiv(vocab, BLOCK), splits) * BLOCK
     begin = tl.program_id(0) * share
     end = tl.minimum(begin + share, vocab)
-    end = tl.where(tl.load(log_prob + sample) > certain, begin, end)
+    end = tl.where(tl.load(log_p_language + sample) > certain, begin, end)
     for start in range(begin, end, BLOCK):
         v = start + tl.arange(0, BLOCK)
         inside = (k < length)[:, None] & (v < vocab)[None, :]
@@ -271,7 +271,7 @@ def mean_parts(
 def add_parts(
     parts,  # (B, splits, n)
     x,  # (B, n): p·E
-    log_prob,  # (B,): a sample above `certain` has x
+    log_p_language,  # (B,): a sample above `certain` has x
     out,  # (B, n)
     n,
     splits,
@@ -286,7 +286,7 @@ def add_parts(
     at = (sample * splits + split[:, None]) * n + i[None, :]
     total = tl.sum(tl.load(parts + at, mask=(split < splits)[:, None] & (i < n)[None, :], other=0.0), axis=0)
     plain = tl.load(x + sample * n + i, mask=i < n, other=0.0).to(total.dtype)
-    total = tl.where(tl.load(log_prob + sample) > certain, plain, total)
+    total = tl.where(tl.load(log_p_language + sample) > certain, plain, total)
     tl.store(out + sample * n + i, total.to(out.dtype.element_ty), mask=i < n)
 
 
@@ -346,7 +346,7 @@ def mean_from_differences(
     rest,  # (B, L, C)
     log_norm,  # (B, L)
     embedding,  # (V, d)
-    log_prob,  # (B,): a sample above `certain` has x
+    log_p_language,  # (B,): a sample above `certain` has x
     x,  # (B, L, d): p·E
     out,  # (B, L, d): in the product of the differences with their embeddings, out q·E
     length,
@@ -369,7 +369,7 @@ def mean_from_differences(
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     row = sample * length + k
     ratio = _ratio(arena, bias, rest, log_norm, row, k < length, n_classes)
-    sure = tl.load(log_prob + sample) > certain
+    sure = tl.load(log_p_language + sample) > certain
     whole = ratio > limit  # the difference of two large numbers would lose digits
     end = tl.where(sure | (tl.max(whole.to(tl.int32), axis=0) == 0), 0, vocab)
     total = tl.zeros((ROWS, COLUMNS), ACC)

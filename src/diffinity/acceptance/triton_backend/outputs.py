@@ -19,7 +19,7 @@ NEVER = 1.0  # a log probability that none exceeds
 LARGEST_RATIO = {torch.bfloat16: 4.0, torch.float16: 16.0, torch.float32: 64.0, torch.float64: 64.0}
 
 
-def marginals(w: Weights, tilt: Tilt, dtype: torch.dtype, less_p: bool = False) -> Tensor:
+def marginals(w: Weights, tilt: Tilt, dtype: torch.dtype, minus_p: bool = False) -> Tensor:
     """q (B, L, V), or q − p, from one more pass over the scores."""
     batch = w.batch
     out = torch.empty(w.scores.shape, dtype=dtype, device=w.scores.device)
@@ -39,7 +39,7 @@ def marginals(w: Weights, tilt: Tilt, dtype: torch.dtype, less_p: bool = False) 
         batch.vocab,
         batch.n_classes,
         FROM_PROBS=w.from_probs,
-        LESS=less_p,
+        MINUS_P=minus_p,
         ACC=w.accumulator,
         BLOCK=1024,
         ROWS=rows,
@@ -61,7 +61,11 @@ def mean(w: Weights, tilt: Tilt, embedding: Tensor, x: Tensor, certain: float | 
     if width > WIDEST:
         q = marginals(w, tilt, embedding.dtype)
         product = torch.bmm(q, embedding.detach().expand(batch.size, -1, -1))  # one product a sample
-        return product if certain is None else torch.where((tilt.log_prob > -certain).view(-1, 1, 1), x, product)
+        return (
+            product
+            if certain is None
+            else torch.where((tilt.log_p_language > -certain).view(-1, 1, 1), x, product)
+        )
     embedding, x = embedding.detach().contiguous(), x.detach().contiguous()
     columns = max(16, triton.next_power_of_2(width))
     splits = shares_of_vocabulary(batch.vocab, batch.length)
@@ -76,7 +80,7 @@ def mean(w: Weights, tilt: Tilt, embedding: Tensor, x: Tensor, certain: float | 
         tilt.bias,
         tilt.rest,
         embedding.double() if double else embedding,
-        tilt.log_prob,
+        tilt.log_p_language,
         parts,
         batch.length,
         batch.vocab,
@@ -97,7 +101,7 @@ def mean(w: Weights, tilt: Tilt, embedding: Tensor, x: Tensor, certain: float | 
         (triton.cdiv(batch.length * width, 16), batch.size),
         parts,
         x,
-        tilt.log_prob,
+        tilt.log_p_language,
         out,
         batch.length * width,
         splits,
@@ -139,7 +143,7 @@ def _mean_outside(w: Weights, tilt: Tilt, outside: Outside, embedding: Tensor, x
         (triton.cdiv(width, 64), triton.cdiv(batch.length, 16), batch.size),
         *shared,
         embedding,
-        tilt.log_prob,
+        tilt.log_p_language,
         x,
         out,
         batch.length,

@@ -64,7 +64,7 @@ def best_path(
     programme_base,  # (B,)
     grouped,  # (B, L, group nodes): logarithms of weights
     values,  # (B, L+1, alpha nodes): of the best path to each state
-    log_prob,  # (B,): −inf where there is no path
+    log_p_language,  # (B,): −inf where there is no path
     path,  # (B, L), int32, out: the groups along the best path, 0 where there is none
     length,
     group_nodes,
@@ -79,7 +79,7 @@ def best_path(
     n = tl.load(arena + N_STATES)
     top = tl.full((), -INFINITY, tl.float64)
     state = n * 0
-    for start in range(0, tl.where(tl.load(log_prob + sample) > -INFINITY, n, 0), BLOCK):
+    for start in range(0, tl.where(tl.load(log_p_language + sample) > -INFINITY, n, 0), BLOCK):
         s = start + tl.arange(0, BLOCK)
         value = tl.load(values + length * alpha_nodes + s, mask=s < n, other=-INFINITY)
         best = tl.max(value, axis=0)
@@ -129,7 +129,7 @@ def draw_path(
     log_scale,  # (B, L)
     alpha,  # (B, L+1, alpha nodes)
     keys,  # (B, 2), int64: (seed, index) of each sample
-    log_prob,  # (B,): log P(L)
+    log_p_language,  # (B,): log P(L)
     path,  # (B, L), int32, out: the groups along a path drawn from the posterior
     log_share,  # (B,), out: the log probability of that path of groups
     length,
@@ -143,7 +143,7 @@ def draw_path(
     alpha += sample * (length + 1) * alpha_nodes
     grouped += sample * length * group_nodes
     n = tl.load(arena + N_STATES)
-    value = tl.load(log_prob + sample)
+    value = tl.load(log_p_language + sample)
     possible = value > -INFINITY
     nothing = tl.zeros((), tl.float64)
     last = alpha + length * alpha_nodes
@@ -194,7 +194,7 @@ def draw_tokens(
     sums,  # (B, L, segments)
     logits,  # (B, L, V)
     keys,  # (B, 2), int64
-    log_prob,  # (B,)
+    log_p_language,  # (B,)
     tokens,  # (B, L), int64, out
     length,
     vocab,
@@ -206,7 +206,7 @@ def draw_tokens(
     """A class of the group, a segment of the class, a token of the segment. Grid (B·L,)."""
     row = tl.program_id(0).to(tl.int64)
     sample, k = row // length, row % length
-    value = tl.load(log_prob + sample)
+    value = tl.load(log_p_language + sample)
     if value > -INFINITY:
         arena = classes + tl.load(class_base + sample)
         weight += row * class_nodes
@@ -281,11 +281,11 @@ def pick_tokens(
 
 
 @triton.jit(do_not_specialize=SIZES)
-def string_log_prob(
+def string_log_p(
     tokens,  # (B, L), int64
     logits,  # (B, L, V)
     log_norm,  # (B, L)
-    log_prob,  # (B,), out
+    log_p_text,  # (B,), out
     length,
     vocab,
     FROM_PROBS: tl.constexpr,
@@ -302,4 +302,4 @@ def string_log_prob(
         if FROM_PROBS:
             x = tl.where(x > 0, tl.log(tl.where(x > 0, x, 1.0)), -INFINITY)
         total += tl.where(k < length, x - tl.load(log_norm + row, mask=k < length, other=0.0), 0.0)
-    tl.store(log_prob + sample, tl.sum(total, axis=0))
+    tl.store(log_p_text + sample, tl.sum(total, axis=0))

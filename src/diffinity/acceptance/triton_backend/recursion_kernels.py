@@ -208,7 +208,7 @@ def recursions(
     wanted,  # (B,): where it is not −inf nothing is done; only with PREDICATE
     alpha,  # (B, L+1, alpha nodes), out
     beta,  # (B, L+1, beta nodes), out
-    log_prob,  # (B,), out
+    log_p_language,  # (B,), out
     length,
     group_nodes,
     alpha_nodes,
@@ -242,12 +242,12 @@ def recursions(
         scales = log_scales(log_scale + sample * length, length)
         total = _total(last, n, MAX, PIECES)
         if MAX:
-            tl.store(log_prob + sample, total + scales)
+            tl.store(log_p_language + sample, total + scales)
         else:
-            tl.store(log_prob + sample, log_of(total, shifted, scales))
+            tl.store(log_p_language + sample, log_of(total, shifted, scales))
     if PREDICATE:
         if steps == 0:
-            tl.store(log_prob + sample, -INFINITY)
+            tl.store(log_p_language + sample, -INFINITY)
     if BACKWARD:
         beta += sample * (length + 1) * beta_nodes
         _end(last, beta + length * beta_nodes, n, PIECES)
@@ -289,7 +289,7 @@ def recursions_checkpointed(
     stretch,  # (N, stride + 1, alpha nodes), scratch: forward masses of one stretch
     behind,  # (N, 2, beta nodes), scratch
     share,  # (B, L, pair nodes), out: Σ α·β over the arrows of each group
-    log_prob,  # (B,), out
+    log_p_language,  # (B,), out
     length,
     stride,
     group_nodes,
@@ -342,7 +342,7 @@ def recursions_checkpointed(
                 _back(arena, here, after, before, weights + k * group_nodes, n, PIECES)
     final = checkpoints + n_stretches * alpha_nodes
     scales = log_scales(log_scale + sample * length, length)
-    tl.store(log_prob + sample, log_of(_total(final, n, False, PIECES), shifted, scales))
+    tl.store(log_p_language + sample, log_of(_total(final, n, False, PIECES), shifted, scales))
 
 
 @triton.jit

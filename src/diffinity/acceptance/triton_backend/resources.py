@@ -62,8 +62,8 @@ class Resources:
     specialised: list[str]  # numbers for whose values it is compiled again
 
 
-DOUBLES = "grouped log_scale alpha beta log_prob wanted class_log weight log_norm share spread log_share"
-DOUBLE = dict.fromkeys([*DOUBLES.split(), "checkpoints", "stretch", "behind"], "*fp64")
+DOUBLES = "grouped log_scale alpha beta log_p_language log_p_text wanted class_log weight log_norm share spread"
+DOUBLE = dict.fromkeys([*DOUBLES.split(), "log_share", "checkpoints", "stretch", "behind"], "*fp64")
 SCRATCH = dict.fromkeys(["class_value", "group_value", "value", "values"], "*fp64")
 OTHERS = {
     "class_base": "*i64",
@@ -104,8 +104,8 @@ def variants(logits: str = "bf16") -> list[Variant]:
         Variant("posterior", output_kernels.posterior, {"SHARED": False, "PIECES": pieces}, types),
         Variant("path_bias", output_kernels.path_bias, {"LOG_GROUPS": True, "PIECES": pieces}, types),
         *(
-            Variant(name, output_kernels.marginals, {**q, "LESS": less, "BLOCK": 1024, "ROWS": 8}, types)
-            for name, less in (("marginals", False), ("gradient", True))
+            Variant(name, output_kernels.marginals, {**q, "MINUS_P": minus_p, "BLOCK": 1024, "ROWS": 8}, types)
+            for name, minus_p in (("marginals", False), ("gradient", True))
         ),
         *(
             Variant(f"mean_parts_{columns}", output_kernels.mean_parts, {**mean, "COLUMNS": columns}, types)
@@ -129,7 +129,7 @@ def variants(logits: str = "bf16") -> list[Variant]:
         Variant("draw_path", path_kernels.draw_path, warp, types, 1),
         Variant("draw_tokens", path_kernels.draw_tokens, {"FROM_PROBS": False, **block}, wide),
         Variant("pick_tokens", path_kernels.pick_tokens, {"PREDICATE": False, "BLOCK": 128}, wide),
-        Variant("string_log_prob", path_kernels.string_log_prob, {"FROM_PROBS": False, **block}, wide),
+        Variant("string_log_p", path_kernels.string_log_p, {"FROM_PROBS": False, **block}, wide),
         Variant("top_in_classes", top_kernels.top_in_classes, {"FROM_PROBS": False, **block}, counted),
         Variant("top_in_groups", top_kernels.top_in_groups, block, counted),
         Variant("top_step", top_kernels.top_step, block, counted),

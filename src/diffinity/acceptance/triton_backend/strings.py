@@ -115,7 +115,7 @@ def draws(
         w.sums,
         w.scores,
         keys,
-        masses.log_prob,
+        masses.log_p_language,
         tokens,
         batch.length,
         batch.vocab,
@@ -124,25 +124,25 @@ def draws(
         FROM_PROBS=from_probs,
         BLOCK=BLOCK,
     )
-    _best_strings(w, tokens, wanted=masses.log_prob)
+    _best_strings(w, tokens, wanted=masses.log_p_language)
     return _value(w, tokens), tokens
 
 
 def _value(w: Weights, tokens: Tensor) -> Tensor:
-    log_prob = w.empty(w.batch.size)
+    log_p_text = w.empty(w.batch.size)
     launch(
-        path_kernels.string_log_prob,
+        path_kernels.string_log_p,
         (w.batch.size,),
         tokens,
         w.scores,
         w.log_norm,
-        log_prob,
+        log_p_text,
         w.batch.length,
         w.batch.vocab,
         FROM_PROBS=w.from_probs,
         BLOCK=BLOCK,
     )
-    return log_prob
+    return log_p_text
 
 
 def top_strings(
@@ -210,7 +210,7 @@ def top_strings(
             k,
             BLOCK=BLOCK,
         )
-    log_prob, strings = w.empty(batch.size, k), w.empty(batch.size, k, batch.length, dtype=torch.int32)
+    log_p_text, strings = w.empty(batch.size, k), w.empty(batch.size, k, batch.length, dtype=torch.int32)
     launch(
         top_kernels.top_strings,
         (batch.size,),
@@ -219,11 +219,11 @@ def top_strings(
         value,
         source,
         token,
-        log_prob,
+        log_p_text,
         strings,
         batch.length,
         batch.n_states,
         k,
         BLOCK=BLOCK,
     )
-    return log_prob, strings
+    return log_p_text, strings

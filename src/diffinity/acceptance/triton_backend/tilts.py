@@ -19,7 +19,7 @@ from diffinity.acceptance.triton_backend.weights import Weights
 class Masses:
     """What the recursions leave behind."""
 
-    log_prob: Tensor  # (B,), float64
+    log_p_language: Tensor  # (B,), float64
     alpha: Tensor  # (B, L+1, alpha nodes), float64
     alpha_nodes: int
 
@@ -28,13 +28,13 @@ def forward(w: Weights, grouped: Tensor, best: bool, wanted: Tensor | None = Non
     """Forward masses of all positions, or with `best` values of the best paths."""
     batch = w.batch
     nodes = batch.all_alpha_nodes
-    log_prob = w.empty(batch.size)
+    log_p_language = w.empty(batch.size)
     alpha = w.empty(batch.size, batch.length + 1, nodes)
     for group in batch.groups:
         _recursions(
-            w, group, grouped, alpha, alpha, nodes, nodes, log_prob, backward=False, best=best, wanted=wanted
+            w, group, grouped, alpha, alpha, nodes, nodes, log_p_language, backward=False, best=best, wanted=wanted
         )
-    return Masses(log_prob, alpha, nodes)
+    return Masses(log_p_language, alpha, nodes)
 
 
 def _recursions(
@@ -45,7 +45,7 @@ def _recursions(
     beta: Tensor,
     alpha_nodes: int,
     beta_nodes: int,
-    log_prob: Tensor,
+    log_p_language: Tensor,
     *,
     backward: bool,
     best: bool = False,
@@ -62,10 +62,10 @@ def _recursions(
         grouped,
         w.log_scale,
         *([w.drift] if gathered else []),
-        log_prob if wanted is None else wanted,
+        log_p_language if wanted is None else wanted,
         alpha,
         beta,
-        log_prob,
+        log_p_language,
         batch.length,
         batch.group_nodes,
         alpha_nodes,
@@ -82,31 +82,31 @@ def _recursions(
 class Tilt:
     """How q differs from p: log q − score of the tokens of a class, in two parts."""
 
-    log_prob: Tensor  # (B,), float64
+    log_p_language: Tensor  # (B,), float64
     bias: Tensor  # (B, L, C)
     rest: Tensor  # (B, L, C)
 
 
-def _tilt_room(w: Weights, log_prob: Tensor) -> Tilt:
+def _tilt_room(w: Weights, log_p_language: Tensor) -> Tilt:
     dtype = torch.float64 if w.scores.dtype == torch.float64 else torch.float32
     shape = (w.batch.size, w.batch.length, w.batch.n_classes)
-    return Tilt(log_prob, w.empty(*shape, dtype=dtype), w.empty(*shape, dtype=dtype))
+    return Tilt(log_p_language, w.empty(*shape, dtype=dtype), w.empty(*shape, dtype=dtype))
 
 
 def posterior_tilt(w: Weights) -> Tilt:
     """log P(L), and q given acceptance."""
     batch = w.batch
-    log_prob = w.empty(batch.size)
+    log_p_language = w.empty(batch.size)
     share = w.empty(batch.size, batch.length, batch.pair_nodes)
     spread = w.empty(batch.size, batch.length, batch.spread_nodes)
-    tilt = _tilt_room(w, log_prob)
+    tilt = _tilt_room(w, log_p_language)
     alpha, beta = (w.empty(batch.size, batch.length + 1, n) for n in (batch.alpha_nodes, batch.beta_nodes))
     for group in batch.groups:
         if group.checkpointed:
-            _checkpointed_recursions(w, group, share, log_prob)
+            _checkpointed_recursions(w, group, share, log_p_language)
         else:
             nodes = batch.alpha_nodes, batch.beta_nodes
-            _recursions(w, group, w.grouped, alpha, beta, *nodes, log_prob, backward=True)
+            _recursions(w, group, w.grouped, alpha, beta, *nodes, log_p_language, backward=True)
     for checkpointed, which in batch.by_checkpointing:
         _posterior(w, which, (alpha, beta), share, spread, tilt, checkpointed)
     return tilt
@@ -129,7 +129,7 @@ def _posterior(
         w.class_log,
         w.weight,
         w.log_norm,
-        tilt.log_prob,
+        tilt.log_p_language,
         share,
         spread,
         tilt.bias,
@@ -147,7 +147,7 @@ def _posterior(
     )
 
 
-def _checkpointed_recursions(w: Weights, group: Group, share: Tensor, log_prob: Tensor) -> None:
+def _checkpointed_recursions(w: Weights, group: Group, share: Tensor, log_p_language: Tensor) -> None:
     batch, samples = w.batch, len(group.which)
     stride = math.isqrt(max(1, batch.length - 1)) + 1
     stretches = -(-batch.length // stride)
@@ -163,7 +163,7 @@ def _checkpointed_recursions(w: Weights, group: Group, share: Tensor, log_prob: 
         w.empty(samples, stride + 1, batch.all_alpha_nodes),
         w.empty(samples, 2, batch.all_beta_nodes),
         share,
-        log_prob,
+        log_p_language,
         batch.length,
         stride,
         batch.group_nodes,
@@ -183,7 +183,7 @@ def path_tilt(w: Weights, keys: Tensor | None) -> Tilt:
     batch = w.batch
     masses = forward(w, w.grouped, best=keys is None)
     path = w.empty(batch.size, batch.length, dtype=torch.int32)
-    log_share = masses.log_prob
+    log_share = masses.log_p_language
     if keys is None:
         launch_best_path(w, w.grouped, masses, path)
     else:
@@ -199,7 +199,7 @@ def path_tilt(w: Weights, keys: Tensor | None) -> Tilt:
         w.class_log,
         w.weight,
         w.log_norm,
-        tilt.log_prob,
+        tilt.log_p_language,
         tilt.bias,
         tilt.rest,
         batch.length,
@@ -220,7 +220,7 @@ def launch_best_path(w: Weights, grouped: Tensor, masses: Masses, path: Tensor) 
         w.batch.programme_base,
         grouped,
         masses.alpha,
-        masses.log_prob,
+        masses.log_p_language,
         path,
         w.batch.length,
         w.batch.group_nodes,
@@ -241,7 +241,7 @@ def launch_draw_path(w: Weights, masses: Masses, keys: Tensor, path: Tensor) -> 
         w.log_scale,
         masses.alpha,
         keys,
-        masses.log_prob,
+        masses.log_p_language,
         path,
         log_share,
         w.batch.length,

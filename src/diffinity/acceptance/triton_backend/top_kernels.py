@@ -180,7 +180,7 @@ def top_strings(
     value,  # (B, L+1, S, K)
     source,  # (B, L+1, S, K), int32
     token,  # (B, L+1, S, K), int32
-    log_prob,  # (B, K), out: −inf where there are no more
+    log_p_text,  # (B, K), out: −inf where there are no more
     strings,  # (B, K, L), int32, out
     length,
     n_states,
@@ -205,7 +205,7 @@ def top_strings(
             better = largest > top
             chosen = tl.where(better, at, chosen)
             top = tl.where(better, largest, top)
-        tl.store(log_prob + sample * wanted + j, top)
+        tl.store(log_p_text + sample * wanted + j, top)
         at = chosen
         for i in range(length):
             k = length - i
