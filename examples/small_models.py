@@ -43,14 +43,16 @@ def tokenizer() -> Any:
     )
 
 
-def diffusion_gemma_model(vocab_size: int, canvas_length: int = 32) -> Any:
-    torch.manual_seed(0)
+def diffusion_gemma_model(vocab_size: int, canvas_length: int = 32, seed: int = 0) -> Any:
+    """`DiffusionGemmaForBlockDiffusion`, two layers, random."""
+    torch.manual_seed(seed)
     text = DiffusionGemmaTextConfig(
         vocab_size=vocab_size,
         hidden_size=32,
-        intermediate_size=64,
+        intermediate_size=32,
         num_hidden_layers=2,
         layer_types=["sliding_attention", "full_attention"],
+        sliding_window=8,
         num_attention_heads=2,
         num_key_value_heads=1,
         head_dim=16,
@@ -58,7 +60,7 @@ def diffusion_gemma_model(vocab_size: int, canvas_length: int = 32) -> Any:
         num_experts=2,
         top_k_experts=1,
         moe_intermediate_size=16,
-        pad_token_id=1,
+        pad_token_id=None,
         eos_token_id=0,
         bos_token_id=0,
     )
@@ -75,16 +77,24 @@ def diffusion_gemma_model(vocab_size: int, canvas_length: int = 32) -> Any:
     return DiffusionGemmaForBlockDiffusion(config).eval()
 
 
-def causal_model(vocab_size: int) -> Any:
-    torch.manual_seed(0)
-    ids = {"bos_token_id": 0, "eos_token_id": 0}
-    return GPT2LMHeadModel(GPT2Config(vocab_size=vocab_size, n_embd=32, n_layer=2, n_head=2, **ids)).eval()
+def causal_model(vocab_size: int, seed: int = 0) -> Any:
+    """`GPT2LMHeadModel`, two layers, random."""
+    torch.manual_seed(seed)
+    config = GPT2Config(
+        vocab_size=vocab_size, n_embd=32, n_layer=2, n_head=2, n_positions=256, bos_token_id=0, eos_token_id=0
+    )
+    return GPT2LMHeadModel(config).eval()
 
 
-def masked_model(vocab_size: int) -> Any:
-    """LLaDA2Pipeline takes any model that gives the logits of all positions."""
-    torch.manual_seed(0)
+def masked_model(vocab_size: int, seed: int = 0) -> Any:
+    """A random BERT of two layers: `LLaDA2Pipeline` takes any model that returns the logits of all positions."""
+    torch.manual_seed(seed)
     config = BertConfig(
-        vocab_size=vocab_size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
+        vocab_size=vocab_size,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=256,
     )
     return BertForMaskedLM(config).eval()

@@ -1,4 +1,4 @@
-"""Small random models of the libraries' own classes, tokenizers of every kind, constraints with oracles."""
+"""The examples' small random models with larger weights, tokenizers of every kind, constraints with oracles."""
 
 from __future__ import annotations
 
@@ -11,18 +11,9 @@ from typing import Any
 
 import jsonschema_rs
 import torch
+from examples.small_models import causal_model, diffusion_gemma_model, masked_model
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    DiffusionGemmaConfig,
-    DiffusionGemmaForBlockDiffusion,
-    DiffusionGemmaTextConfig,
-    Gemma4VisionConfig,
-    GPT2Config,
-    GPT2LMHeadModel,
-    PreTrainedTokenizerFast,
-)
+from transformers import PreTrainedTokenizerFast
 
 import diffinity as dy
 from diffinity.models.tokenization import train_bpe
@@ -102,67 +93,15 @@ def characters(letters: str = "abcdefghij") -> Any:
 
 
 def diffusion_gemma(vocab_size: int, canvas_length: int = 8, seed: int = 0) -> Any:
-    """`DiffusionGemmaForBlockDiffusion`, two layers, random."""
-    torch.manual_seed(seed)
-    text = DiffusionGemmaTextConfig(
-        vocab_size=vocab_size,
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-        global_head_dim=16,
-        num_experts=2,
-        top_k_experts=1,
-        moe_intermediate_size=16,
-        sliding_window=8,
-        layer_types=["sliding_attention", "full_attention"],
-        pad_token_id=None,
-        eos_token_id=0,
-        bos_token_id=0,
-    )
-    vision = Gemma4VisionConfig(
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        num_key_value_heads=1,
-        head_dim=16,
-    )
-    last = vocab_size - 1
-    config = DiffusionGemmaConfig(
-        text_config=text,
-        vision_config=vision,
-        canvas_length=canvas_length,
-        image_token_id=last,
-        boi_token_id=last,
-        eoi_token_id=last,
-    )
-    return _opinionated(DiffusionGemmaForBlockDiffusion(config))
+    return _opinionated(diffusion_gemma_model(vocab_size, canvas_length, seed))
 
 
 def causal(vocab_size: int, seed: int = 0) -> Any:
-    """`GPT2LMHeadModel`, two layers, random."""
-    torch.manual_seed(seed)
-    config = GPT2Config(
-        vocab_size=vocab_size, n_embd=32, n_layer=2, n_head=2, n_positions=256, bos_token_id=0, eos_token_id=0
-    )
-    return _opinionated(GPT2LMHeadModel(config))
+    return _opinionated(causal_model(vocab_size, seed))
 
 
 def bidirectional(vocab_size: int, seed: int = 0) -> Any:
-    """What `LLaDA2Pipeline` takes as a model: anything that returns logits of all positions."""
-    torch.manual_seed(seed)
-    config = BertConfig(
-        vocab_size=vocab_size,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=256,
-    )
-    return _opinionated(BertForMaskedLM(config))
+    return _opinionated(masked_model(vocab_size, seed))
 
 
 def _opinionated(model: Any) -> Any:

@@ -54,7 +54,38 @@ def is_causal(config: Mapping[str, Any]) -> bool:
     return not config.get("auto_map") and any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names)
 
 
-class HuggingFaceDiffusion(TokenDiffusion):
+class _TransformersModel:
+    """A network and a tokenizer of `transformers`: the parts that diffusion and causal models share."""
+
+    network: Any
+    _words: Any  # the tokenizer of `transformers`
+    _vocab_size: int
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        backend: Tokenizer = self._words.backend_tokenizer
+        return backend
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.network.device
+        return device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        dtype: torch.dtype = self.network.dtype
+        return dtype
+
+    @property
+    def vocab_size(self) -> int:
+        return self._vocab_size
+
+    def encode_prompt(self, prompt: str | None, messages: Messages | None) -> list[int]:
+        """The prompt's tokens; a conversation's through the chat template, with the answer about to begin."""
+        return _encoded(self._words, prompt, messages)
+
+
+class HuggingFaceDiffusion(_TransformersModel, TokenDiffusion):
     """A masked or uniform diffusion model of `transformers` as a `TokenDiffusion`.
 
     The tokens that end a turn count as the end of the text: their probability is added to the end token's.
@@ -110,25 +141,6 @@ class HuggingFaceDiffusion(TokenDiffusion):
         return _needed(given, name, "mask token (give mask_id=…)")
 
     @property
-    def tokenizer(self) -> Tokenizer:
-        backend: Tokenizer = self._words.backend_tokenizer
-        return backend
-
-    @property
-    def device(self) -> torch.device:
-        device: torch.device = self.network.device
-        return device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        dtype: torch.dtype = self.network.dtype
-        return dtype
-
-    @property
-    def vocab_size(self) -> int:
-        return self._vocab_size
-
-    @property
     def mask_id(self) -> int:
         return self._mask_id
 
@@ -145,10 +157,6 @@ class HuggingFaceDiffusion(TokenDiffusion):
             scores[:, :, self._mask_id] = -torch.inf  # the mask is in the vocabulary, but is no prediction
         return scores
 
-    def encode_prompt(self, prompt: str | None, messages: Messages | None) -> list[int]:
-        """The prompt's tokens; a conversation's through the chat template, with the answer about to begin."""
-        return _encoded(self._words, prompt, messages)
-
     @torch.no_grad()
     def _raw(self, tokens: Tensor, t: Tensor, name: str = "the model") -> Tensor:
         options = {}
@@ -161,7 +169,7 @@ class HuggingFaceDiffusion(TokenDiffusion):
         return scores
 
 
-class HuggingFaceCausal(CausalModel):
+class HuggingFaceCausal(_TransformersModel, CausalModel):
     """A causal model of `transformers`, such as GPT-2, as a `CausalModel`.
 
     The tokens that end a turn count as the end of the text, as those of a `HuggingFaceDiffusion` do.
@@ -194,32 +202,9 @@ class HuggingFaceCausal(CausalModel):
         )
         return HuggingFaceCausal(network, words, name=name)
 
-    @property
-    def tokenizer(self) -> Tokenizer:
-        backend: Tokenizer = self._words.backend_tokenizer
-        return backend
-
-    @property
-    def device(self) -> torch.device:
-        device: torch.device = self.network.device
-        return device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        dtype: torch.dtype = self.network.dtype
-        return dtype
-
-    @property
-    def vocab_size(self) -> int:
-        return self._vocab_size
-
     def start(self, n: int, length: int, context: Sequence[int] | None = None) -> HuggingFaceContinuations:
         before = torch.tensor(list(context or [self._first])).expand(n, -1)
         return HuggingFaceContinuations(self.network, before, self._end, self._ends)
-
-    def encode_prompt(self, prompt: str | None, messages: Messages | None) -> list[int]:
-        """The prompt's tokens; a conversation's through the chat template, with the answer about to begin."""
-        return _encoded(self._words, prompt, messages)
 
 
 class HuggingFaceContinuations:
