@@ -220,7 +220,7 @@ ENTRIES = (
     ),
     _diffusion(
         "paper",
-        "the paper's method as published: gradient, γ = 2.5, argmax",
+        "the paper's method as published: gradient, guidance scale 2.5, argmax",
         "baselines",
         guidance="paper",
         decode="argmax",

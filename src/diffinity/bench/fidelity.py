@@ -265,7 +265,7 @@ def table(rows: Sequence[Row]) -> str:
     | system | c | mean |
     |---|---|---|
     | exact draws (expected) | 0.100 | 0.100 |
-    | path, γ = 1.0 | 0.250 | 0.250 |
+    | path, scale = 1.0 | 0.250 | 0.250 |
     """
     names = list(dict.fromkeys(row["constraint"] for row in rows))
     most = max(row["n"] for row in rows)
@@ -273,7 +273,7 @@ def table(rows: Sequence[Row]) -> str:
     for row in rows:
         if row["n"] == most:
             lines["exact draws (expected)"][row["constraint"]] = row["tv_floor"]
-        scale = "" if row["scale"] is None or row["K"] is not None else f", γ = {row['scale']}"
+        scale = "" if row["scale"] is None or row["K"] is not None else f", scale = {row['scale']}"
         number = "" if row["K"] is None else f", K = {row['K']}"
         lines.setdefault(f"{row['method']}{scale}{number}", {})[row["constraint"]] = row["tv"]
     written = [f"| system | {' | '.join(names)} | mean |", "|---" * (len(names) + 2) + "|"]
