@@ -63,11 +63,11 @@ def make_app(wanted: Collection[str]) -> typer.Typer:
             app.command(name, help=door.help)(_by_name_only)
             continue
         module, _, attribute = door.place.partition(":")
-        found: Any = getattr(import_module(module), attribute)
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name, short_help=door.help)
+        command: Any = getattr(import_module(module), attribute)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, short_help=door.help)
         else:
-            app.command(name, short_help=door.help)(found)
+            app.command(name, short_help=door.help)(command)
     return app
 
 

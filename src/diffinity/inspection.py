@@ -46,16 +46,18 @@ def inspect(
     dfa = constraint if isinstance(constraint, ByteDFA) else constraint.dfa()
     rng = random.Random(seed)
     drawn = () if dfa.is_empty else tuple(dict.fromkeys(dfa.sample(rng, 64) for _ in range(samples)))
-    found = Inspection(dfa.n_states, dfa.n_classes, dfa.is_finite, dfa.shortest(), drawn)
+    inspection = Inspection(dfa.n_states, dfa.n_classes, dfa.is_finite, dfa.shortest(), drawn)
     if vocabulary is None:
-        return found
+        return inspection
     automaton = align(dfa, vocabulary, framing)
     shortest = automaton.shortest()
-    found = replace(found, tokens=automaton, shortest_tokens=None if shortest is None else tuple(shortest))
+    inspection = replace(
+        inspection, tokens=automaton, shortest_tokens=None if shortest is None else tuple(shortest)
+    )
     if paper_counts:
         usable = align(dfa, _by_text(vocabulary), "exact")
-        found = replace(found, paper_transitions=usable.n_transitions)
-    return found
+        inspection = replace(inspection, paper_transitions=usable.n_transitions)
+    return inspection
 
 
 def _by_text(vocabulary: Vocabulary) -> Vocabulary:

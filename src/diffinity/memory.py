@@ -47,8 +47,8 @@ def check_room(model: TextModel, n: int, length: int) -> None:
 
     embedding = getattr(model, "embedding", None)
     width = 1 if embedding is None else embedding.shape[1]  # of the state at a position
-    one = length * (BYTES_PER_LOGIT * vocab_size_of(model) + BYTES_PER_NUMBER * width)
-    needed = one + n * (BYTES_PER_TEXT + BYTES_PER_TOKEN * length)
+    bytes_per_text = length * (BYTES_PER_LOGIT * vocab_size_of(model) + BYTES_PER_NUMBER * width)
+    needed = bytes_per_text + n * (BYTES_PER_TEXT + BYTES_PER_TOKEN * length)
     free = available_bytes(model.device)
     if needed > free:
         raise InvalidArgument(

@@ -117,8 +117,8 @@ def read_request(text: str | bytes) -> Request:
 
 def _sentence(error: ValidationError) -> str:
     """What pydantic found wrong first, in our words."""
-    found = error.errors(include_url=False)
-    first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
+    problems = error.errors(include_url=False)
+    first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
     if first["type"] == "json_invalid":
         return f"a request is a JSON object, but this is not JSON: {first['msg'].removeprefix('Invalid JSON: ')}"
     if not first["loc"]:

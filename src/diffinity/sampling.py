@@ -196,7 +196,7 @@ def sample_particles(
         **options,
     )
     check_settings(model, settings)
-    rows = [one for one in automata for _ in range(n_particles)]
+    rows = [automaton for automaton in automata for _ in range(n_particles)]
     process = make_process(model, rows, length, settings, weighted=True, context=context)
     population = Population(seeds, n_particles, rows, threshold)
     draws = Draws(seeds, n_particles)
@@ -229,5 +229,5 @@ def _check(automata: Sequence[TokenAutomaton], seeds: Seeds, n_particles: int, l
         raise InvalidArgument(f"{len(seeds)} seeds for {len(automata)} automata: give one (seed, index) for each")
     if n_particles < 1 or length < 1:
         raise InvalidArgument(f"n_particles and length must be at least 1, but are {n_particles} and {length}")
-    for one in dict.fromkeys(automata):
-        one.check_feasible(length)
+    for automaton in dict.fromkeys(automata):
+        automaton.check_feasible(length)

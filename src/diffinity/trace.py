@@ -53,7 +53,7 @@ class Trace:
 
     >>> import diffinity as dy
     >>> model, trace = dy.fit_markov(["a b.", "b a."]), Trace()
-    >>> found = dy.generate(model, "a b.", length=4, num_inference_steps=3, callback_on_step_end=trace)
+    >>> texts = dy.generate(model, "a b.", length=4, num_inference_steps=3, callback_on_step_end=trace)
     >>> [frame.step for frame in trace.batches[0]]
     [0, 1, 2]
     """
@@ -69,31 +69,31 @@ class Trace:
     def page(
         self,
         model: TextModel,
-        found: Sequence[Generated],
+        texts: Sequence[Generated],
         *,
         constraint: Sequence[tuple[str, str]] = (),
         settings: Mapping[str, object] | None = None,
     ) -> str:
         """The HTML page: the constraint (as `request.in_words` has it), the settings, and every draft."""
         pieces = Pieces(model)
-        samples = self._samples(found)
-        every = max(1, -(-sum(one.cells() for one in samples) // MOST_CELLS))
+        samples = self._samples(texts)
+        every = max(1, -(-sum(sample.cells() for sample in samples) // MOST_CELLS))
         data = {
-            "constraint": [list(one) for one in constraint],
+            "constraint": [list(part) for part in constraint],
             "settings": {name: str(value) for name, value in (settings or {}).items()},
-            "texts": len(found),
+            "texts": len(texts),
             "particles": self.particles,
-            "samples": [one.as_json(pieces, every) for one in samples],
+            "samples": [sample.as_json(pieces, every) for sample in samples],
         }
         data["pieces"] = pieces.known  # filled by now
         template = files("diffinity").joinpath("trace_page.html").read_text(encoding="utf-8")
         return template.replace(PLACE_OF_DATA, _for_script(data), 1)
 
-    def _samples(self, found: Sequence[Generated]) -> list[_Sample]:
+    def _samples(self, texts: Sequence[Generated]) -> list[_Sample]:
         rows = [(batch, i) for batch in self.batches for i in range(len(batch[0].tokens))]
-        if len(rows) != len(found):
-            raise InvalidArgument(f"the trace has steps of {len(rows)} samples, but there are {len(found)} texts")
-        return [_Sample(*row, one) for row, one in zip(rows, found, strict=True)][:MOST_SAMPLES]
+        if len(rows) != len(texts):
+            raise InvalidArgument(f"the trace has steps of {len(rows)} samples, but there are {len(texts)} texts")
+        return [_Sample(*row, text) for row, text in zip(rows, texts, strict=True)][:MOST_SAMPLES]
 
 
 class Pieces:
@@ -116,12 +116,12 @@ class Pieces:
     def spelled(self, ids: Sequence[int]) -> list[tuple[int, int]]:
         """The pieces of the ids, each with how many of them it takes; a start token is a piece without text."""
         place = self._start(ids)
-        found = [(self._number(()), place)] if place else []
+        pieces = [(self._number(()), place)] if place else []
         while place < len(ids):
             size = self._size(ids[place : place + LONGEST_CHARACTER])
-            found.append((self._number(tuple(ids[place : place + size])), size))
+            pieces.append((self._number(tuple(ids[place : place + size])), size))
             place += size
-        return found
+        return pieces
 
     def _size(self, ids: Sequence[int]) -> int:
         """How many tokens make whole characters; 1 if none of these do."""
@@ -152,7 +152,7 @@ class _Sample:
 
     frames: list[Frame]
     index: int
-    found: Generated
+    generated: Generated
 
     def cells(self) -> int:
         """How many tokens all its frames have."""
@@ -160,13 +160,13 @@ class _Sample:
 
     def as_json(self, pieces: Pieces, every: int) -> dict[str, Any]:
         """What the page is told; of the steps every so many, and always the last."""
-        spelled = pieces.spelled(pieces.until_end(self.found.tokens))
+        spelled = pieces.spelled(pieces.until_end(self.generated.tokens))
         draft = self.frames[-1].tokens[self.index].tolist()
-        differs = [a != b for a, b in zip(self.found.tokens, draft, strict=True)]
+        differs = [a != b for a, b in zip(self.generated.tokens, draft, strict=True)]
         return {
-            "seed": list(self.found.seed),
-            "satisfied": self.found.satisfied,
-            "finish_reason": self.found.finish_reason,
+            "seed": list(self.generated.seed),
+            "satisfied": self.generated.satisfied,
+            "finish_reason": self.generated.finish_reason,
             "final": [number for number, _ in spelled],
             "changed": _merged(differs, spelled, any),
             "frames": [self._frame(frame, pieces) for frame in self.frames[::-1][::every][::-1]],

@@ -162,7 +162,7 @@ def test_every_schema_fits_the_embedded_model() -> None:
         pytest.skip("there is no embedded model yet")
     vocabulary = Vocabulary.from_tokenizer(tokenizer)
     found = chosen(vocabulary=vocabulary, length=64)
-    assert (len(found.kept), found.skipped) == (70, [])
+    assert (len(found.cases), found.skipped) == (70, [])
 
 
 # ---- validity of JSON
@@ -262,7 +262,7 @@ def rows(tmp_path: Path) -> Path:
 
 def test_schemas_of_a_file_of_lines(rows: Path) -> None:
     found = read(rows)
-    assert [case.id for case in found.kept] == [
+    assert [case.id for case in found.cases] == [
         "json/A/good",
         "json/A/good-2",
         "json/mine/text",
@@ -271,12 +271,12 @@ def test_schemas_of_a_file_of_lines(rows: Path) -> None:
         "json/B/huge",
     ]
     assert [case.id for case in found.skipped] == ["json/B/no schema"]
-    assert found.kept[2].valid("true")
+    assert found.cases[2].valid("true")
 
 
 def test_what_cannot_run_is_left_out_with_the_reason(rows: Path) -> None:
     found = chosen(rows, vocabulary=BYTES, length=32)
-    assert [case.id for case in found.kept] == ["json/A/good", "json/mine/text"]
+    assert [case.id for case in found.cases] == ["json/A/good", "json/mine/text"]
     reasons = {case.id: case.reason for case in found.skipped}
     assert "an object or a boolean" in reasons["json/B/no schema"]
     assert "no text satisfies" in reasons["json/B/never"]
@@ -296,7 +296,7 @@ def test_without_a_vocabulary_length_does_not_count(rows: Path) -> None:
 
 def test_the_paper_s_rule_leaves_out_what_its_memory_would_not_hold(rows: Path) -> None:
     found = chosen(rows, rule="paper")
-    assert [case.id for case in found.kept] == ["json/A/good", "json/A/good-2", "json/mine/text"]
+    assert [case.id for case in found.cases] == ["json/A/good", "json/A/good-2", "json/mine/text"]
     assert any(case.id == "json/B/huge" and "states" in case.reason for case in found.skipped)
 
 
@@ -312,9 +312,9 @@ def test_schemas_of_a_folder_and_of_one_file(tmp_path: Path) -> None:
     (tmp_path / "a" / "one.json").write_text('{"type": "null"}')
     (tmp_path / "two.json").write_text("not JSON")
     found = read(tmp_path)
-    assert [(case.id, case.category) for case in found.kept] == [("json/a/one", "a")]
+    assert [(case.id, case.category) for case in found.cases] == [("json/a/one", "a")]
     assert "not JSON" in found.skipped[0].reason
-    assert read(tmp_path / "a" / "one.json").kept[0].valid("null")
+    assert read(tmp_path / "a" / "one.json").cases[0].valid("null")
 
 
 @pytest.mark.parametrize(
@@ -339,8 +339,8 @@ def test_the_real_schemas_are_read() -> None:
     if shared is None or not (path := shared / "data" / "jsonschemabench-200.jsonl").is_file():
         pytest.skip("JSONSchemaBench is not here (set DIFFINITY_SHARED)")
     found = read(path)
-    assert len(found.kept) + len(found.skipped) == 200
-    assert {case.category for case in found.kept} == set(SUBSETS)
+    assert len(found.cases) + len(found.skipped) == 200
+    assert {case.category for case in found.cases} == set(SUBSETS)
 
 
 def test_the_hub_is_read_by_subset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,7 +358,7 @@ def test_the_hub_is_read_by_subset(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return str(tmp_path)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
-    assert [case.id for case in read("hub").kept] == [f"json/{subset}/{subset}_1" for subset in SUBSETS]
+    assert [case.id for case in read("hub").cases] == [f"json/{subset}/{subset}_1" for subset in SUBSETS]
     assert [case.category for case in suite("json", schemas="hub:Snowplow")] == ["Snowplow"]
     assert asked[-1] == (json_suite.HUB_ID, ["Snowplow/test-*.parquet"])
 

@@ -83,10 +83,10 @@ def acceptance(
         samples = cpu.split(probs.cpu(), logits, None if softmax is None else softmax.cpu())
         marginals = _room(probs)
         q = marginals.numpy()
-        found = cpu.over_batch(
+        values = cpu.over_batch(
             lambda i: cpu.marginals(samples[i], automata[i], cpu.posterior_ratios, q[i]), len(samples)
         )
-        log_p_language[:] = torch.tensor(found, dtype=torch.float64)
+        log_p_language[:] = torch.tensor(values, dtype=torch.float64)
         return Acceptance(log_p_language, marginals.to(probs.device))
     marginals = torch.empty(probs.shape, dtype=torch.float64, device=probs.device)
     for windows, rows in _by_transitions(automata):
@@ -188,15 +188,15 @@ def _mean_acceptance(
 ) -> MeanAcceptance:
     same_type = logits.dtype == softmax.dtype == x.dtype == embedding.dtype
     if backend == "torch" or not _in_compiled_loops(logits) or not same_type:
-        found = _given(logits, automaton, softmax, path, seed, backend)
+        given = _given(logits, automaton, softmax, path, seed, backend)
         weights = embedding.expand(
             logits.shape[0], -1, -1
         )  # one product a sample, which rounds the same in every batch
-        return MeanAcceptance(found.log_p_language, torch.bmm(found.marginals.to(embedding.dtype), weights))
+        return MeanAcceptance(given.log_p_language, torch.bmm(given.marginals.to(embedding.dtype), weights))
     automata = _one_for_each(logits, automaton)
     _check_mean(logits, softmax, x, embedding)
     length = logits.shape[1]
-    plans = [mean.plan_of(one, embedding, length, lambda one: _check_one(logits, one)) for one in automata]
+    plans = [mean.plan_of(own, embedding, length, lambda new: _check_one(logits, new)) for own in automata]
     draws = [np.random.default_rng((seed, i)) for i in range(len(plans))] if path and seed is not None else None
     p = softmax.detach().contiguous()
     return MeanAcceptance(*mean.conditional_mean(logits.detach().contiguous(), p, x, automata, plans, path, draws))
@@ -243,8 +243,8 @@ def gradient_acceptance(
             tilt.log_p_language, kernels.marginals(weights, tilt, softmax.dtype, minus_p=True)
         )
     if backend == "torch" or not _in_compiled_loops(logits):
-        found = _given(logits, automaton, softmax, path, seed, backend)
-        return GradientAcceptance(found.log_p_language, found.marginals.to(softmax.dtype) - softmax)
+        given = _given(logits, automaton, softmax, path, seed, backend)
+        return GradientAcceptance(given.log_p_language, given.marginals.to(softmax.dtype) - softmax)
     automata = _check(logits, automaton)
     if softmax.shape != logits.shape:
         raise InvalidArgument(
@@ -325,9 +325,9 @@ def log_acceptance(logits: Tensor, automaton: Automata, *, backend: Backend = "a
 class _LogAcceptance(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, automaton: Automata, backend: Backend) -> Tensor:
-        found = acceptance(logits, automaton, logits=True, backend=backend)
-        ctx.save_for_backward(logits, found.marginals, found.possible)
-        return found.log_p_language.to(logits.dtype)
+        result = acceptance(logits, automaton, logits=True, backend=backend)
+        ctx.save_for_backward(logits, result.marginals, result.possible)
+        return result.log_p_language.to(logits.dtype)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
@@ -375,8 +375,8 @@ def decode(
     kernels = _triton(probs, backend)
     in_compiled_loops = kernels is None and _use_numba(probs, backend)
     if how != "argmax":
-        for one, _ in _by_automaton(automata):
-            one.check_feasible(probs.shape[1])
+        for distinct, _ in _by_automaton(automata):
+            distinct.check_feasible(probs.shape[1])
         if kernels is not None:
             if how == "best":
                 log_p_text, tokens = kernels.best_strings(probs, automata, not logits)
@@ -391,8 +391,8 @@ def decode(
     if how == "argmax":
         tokens = probs.argmax(dim=-1)
         chosen = [
-            one.log_probs()[np.arange(one.length), ids.cpu().numpy()].sum()
-            for one, ids in zip(samples, tokens, strict=True)
+            sample.log_probs()[np.arange(sample.length), ids.cpu().numpy()].sum()
+            for sample, ids in zip(samples, tokens, strict=True)
         ]
         return Decoded(tokens, torch.tensor(chosen, dtype=torch.float64, device=probs.device))
 
@@ -401,9 +401,11 @@ def decode(
             return cpu.best_string(samples[i], automata[i])
         return cpu.sample_string(samples[i], automata[i], np.random.default_rng(seeds[i]))
 
-    found = cpu.over_batch(work, len(samples))
-    tokens = torch.from_numpy(np.stack([one[1] for one in found])).to(probs.device)
-    return Decoded(tokens, torch.tensor([one[0] for one in found], dtype=torch.float64, device=probs.device))
+    strings = cpu.over_batch(work, len(samples))
+    tokens = torch.from_numpy(np.stack([string[1] for string in strings])).to(probs.device)
+    return Decoded(
+        tokens, torch.tensor([string[0] for string in strings], dtype=torch.float64, device=probs.device)
+    )
 
 
 def _pairs(seeds: Sequence[tuple[int, int]] | Tensor) -> Sequence[tuple[int, int]]:
@@ -450,15 +452,15 @@ def top(
             for sample in zip(values, strings, strict=True)
         ]
     samples = cpu.split(probs.cpu(), logits)
-    found = cpu.over_batch(lambda i: cpu.best_strings(samples[i], automata[i], k), len(samples))
-    return [[(value, ids.tolist()) for value, ids in one] for one in found]
+    best = cpu.over_batch(lambda i: cpu.best_strings(samples[i], automata[i], k), len(samples))
+    return [[(value, ids.tolist()) for value, ids in strings] for strings in best]
 
 
 def _check(probs: Tensor, automaton: Automata) -> list[TokenAutomaton]:
     """Check shapes once; one automaton per sample."""
     automata = _one_for_each(probs, automaton)
-    for one, _ in _by_automaton(automata):
-        _check_one(probs, one)
+    for distinct, _ in _by_automaton(automata):
+        _check_one(probs, distinct)
     return automata
 
 
@@ -525,8 +527,8 @@ def _use_numba(probs: Tensor, backend: Backend) -> bool:
 
 def _by_automaton(automata: Sequence[TokenAutomaton]) -> list[tuple[TokenAutomaton, list[int]]]:
     rows: dict[int, tuple[TokenAutomaton, list[int]]] = {}
-    for i, one in enumerate(automata):
-        rows.setdefault(id(one), (one, []))[1].append(i)
+    for i, automaton in enumerate(automata):
+        rows.setdefault(id(automaton), (automaton, []))[1].append(i)
     return list(rows.values())
 
 

@@ -296,7 +296,7 @@ def best_strings(scores: Scores, automaton: TokenAutomaton, k: int) -> list[tupl
     """The k most probable accepted token strings, best first."""
     edges = automaton.edges
     values, strings = np.empty(k), np.empty((k, scores.length), np.int32)
-    found = _call(
+    n_strings = _call(
         path_kernels.best_strings,
         scores.log_probs(),
         automaton.unsigned_class_of,
@@ -311,7 +311,7 @@ def best_strings(scores: Scores, automaton: TokenAutomaton, k: int) -> list[tupl
         values,
         strings,
     )
-    return [(float(values[i]), strings[i]) for i in range(found)]
+    return [(float(values[i]), strings[i]) for i in range(n_strings)]
 
 
 def over_batch(work: Callable[[int], T], n: int) -> Sequence[T]:

@@ -56,11 +56,11 @@ def plan_of(
 ) -> Plan:
     """The plan for texts of that length, made when the first step asks, after `check`, and kept for the others."""
     version = 0 if embedding.is_inference() else embedding._version
-    found = _plans.get(automaton)
-    if found is None or found.source is not embedding or (found.version, found.length) != (version, length):
+    plan = _plans.get(automaton)
+    if plan is None or plan.source is not embedding or (plan.version, plan.length) != (version, length):
         check(automaton)
-        found = _plans[automaton] = _made(automaton, embedding, version, length)
-    return found
+        plan = _plans[automaton] = _made(automaton, embedding, version, length)
+    return plan
 
 
 def _made(automaton: TokenAutomaton, embedding: Tensor, version: int, length: int) -> Plan:

@@ -227,11 +227,11 @@ def _join_columns(
     present = np.flatnonzero(np.bincount(class_of, minlength=columns.shape[0]))
     numbers: dict[bytes, int] = {}
     rank = np.zeros(columns.shape[0], np.int32)
-    kept: list[int] = []
+    representatives: list[int] = []
     for c in present:
         key = columns[c].tobytes()
         if key not in numbers:
-            numbers[key] = len(kept)
-            kept.append(int(c))
+            numbers[key] = len(representatives)
+            representatives.append(int(c))
         rank[c] = numbers[key]
-    return np.ascontiguousarray(columns[kept].T), rank[class_of]
+    return np.ascontiguousarray(columns[representatives].T), rank[class_of]

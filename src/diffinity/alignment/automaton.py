@@ -259,8 +259,8 @@ class TokenAutomaton:
         tail, group, head = edges.tail[order], edges.group[order], edges.head[order]
         begins = np.flatnonzero((np.diff(head, prepend=n) != 0) | (np.diff(group, prepend=0) != 0))
         which, sets = _group_sets(tail.view(np.int32), begins, np.append(begins, len(tail))[1:], n)
-        node_of_set = np.array([one[0] for one in sets], np.uint32)
-        shared = sorted((i for i, one in enumerate(sets) if len(one) > 1), key=node_of_set.__getitem__)
+        node_of_set = np.array([tails[0] for tails in sets], np.uint32)
+        shared = sorted((i for i, tails in enumerate(sets) if len(tails) > 1), key=node_of_set.__getitem__)
         hubs = [sets[i] for i in shared]  # neighbours in memory where their states are
         node_of_set[shared] = n + np.arange(len(hubs))
         node, group, head = node_of_set[which], group[begins], head[begins]
@@ -272,7 +272,7 @@ class TokenAutomaton:
             out_first=np.searchsorted(node[by_node], np.arange(n + len(hubs) + 1)).astype(np.int64),
             out_head=head[by_node],
             out_group=group[by_node],
-            hub_first=np.cumsum([0, *(len(one) for one in hubs)]).astype(np.int64),
+            hub_first=np.cumsum([0, *(len(hub) for hub in hubs)]).astype(np.int64),
             hub_states=np.concatenate([np.zeros(0, np.uint32), *hubs], dtype=np.uint32, casting="unsafe"),
         )
 

@@ -103,10 +103,10 @@ class Bigrams:
         total = np.bincount(before, counts, vocab_size)
         share = np.bincount(after, counts, vocab_size) + DISCOUNT
         share /= share.sum()
-        kept = counts >= smallest
-        removed = np.bincount(before, np.where(kept, DISCOUNT, counts), vocab_size)
+        frequent = counts >= smallest
+        removed = np.bincount(before, np.where(frequent, DISCOUNT, counts), vocab_size)
         unseen = np.where(total > 0, removed / np.maximum(total, 1), 1.0)
-        before, after, seen = before[kept], after[kept], counts[kept]
+        before, after, seen = before[frequent], after[frequent], counts[frequent]
         ratio = (seen - DISCOUNT) / (total[before] * share[after]) + unseen[before]
         first = np.zeros(vocab_size + 1, np.int64)
         first[1:] = np.cumsum(np.bincount(before, minlength=vocab_size))

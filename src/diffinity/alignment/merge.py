@@ -56,8 +56,8 @@ def _trim(edges: Edges, accepting: NDArray[np.bool_]) -> tuple[Edges, NDArray[np
     if useful.all():
         return edges, accepting, 0
     number = (np.cumsum(useful) - 1).astype(np.int32)
-    kept = useful[edges.tail] & useful[edges.head]
-    trimmed = Edges(number[edges.tail[kept]], edges.label[kept], number[edges.head[kept]])
+    on_a_path = useful[edges.tail] & useful[edges.head]
+    trimmed = Edges(number[edges.tail[on_a_path]], edges.label[on_a_path], number[edges.head[on_a_path]])
     return trimmed, accepting[useful], 0
 
 

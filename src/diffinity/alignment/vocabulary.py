@@ -70,9 +70,9 @@ class Vocabulary:
     @cached_property
     def single_bytes(self) -> NDArray[np.bool_]:
         """(256,): the bytes that are tokens by themselves; all of them in a byte-level vocabulary."""
-        found = np.zeros(256, np.bool_)
-        found[[token[0] for token in self.tokens if token is not None and len(token) == 1]] = True
-        return found
+        present = np.zeros(256, np.bool_)
+        present[[token[0] for token in self.tokens if token is not None and len(token) == 1]] = True
+        return present
 
     @cached_property
     def fingerprint(self) -> str:

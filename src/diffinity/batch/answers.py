@@ -67,7 +67,7 @@ def answer_lines(
     [['a dog.'], 'a request is a JSON object, but this is []']
     """
     waiting: dict[int, Request] = {}
-    found: dict[int, Row] = {}
+    rows: dict[int, Row] = {}
     for place, line in enumerate(lines):
         try:
             request = read_request(line.text)
@@ -75,15 +75,15 @@ def answer_lines(
                 named_type(request.type, modules=modules)
             waiting[place] = request
         except DiffinityError as error:
-            found[place] = {"error": sentence(error)}
+            rows[place] = {"error": sentence(error)}
     for place, line in enumerate(lines):
         if place in waiting:
             group = _group_of(model, place, waiting, batch_size or GATHERED)
             requests = [waiting.pop(i) for i in group]
             answered = _answer_group(model, requests, batch_size)
             for i, request, answer in zip(group, requests, answered, strict=True):
-                found[i] = _row(request, answer, tokens)
-        yield {"line": line.number, "request": line.fingerprint, **found.pop(place)}
+                rows[i] = _row(request, answer, tokens)
+        yield {"line": line.number, "request": line.fingerprint, **rows.pop(place)}
 
 
 def _group_of(model: TextModel, place: int, waiting: dict[int, Request], room: int) -> list[int]:
@@ -100,11 +100,11 @@ def _group_of(model: TextModel, place: int, waiting: dict[int, Request], room: i
     return group
 
 
-def _go_together(one: Request, other: Request) -> bool:
-    if one.settings() != other.settings() or one.deadline is not None or other.deadline is not None:
+def _go_together(request: Request, other: Request) -> bool:
+    if request.settings() != other.settings() or request.deadline is not None or other.deadline is not None:
         return False
     # A batch has one length, so texts of a length of their own go with those of the same constraint only.
-    return one.settings().length != "auto" or (one.constraint_keys() == other.constraint_keys())
+    return request.settings().length != "auto" or (request.constraint_keys() == other.constraint_keys())
 
 
 def _answer_group(
@@ -154,9 +154,9 @@ def _row(request: Request, answer: list[Generated] | str, tokens: bool) -> Row:
     row: Row = {} if request.id is None else {"id": request.id}
     if isinstance(answer, str):
         return row | {"error": answer}
-    texts = [one.as_json() for one in answer]
-    row |= {name + "s" * (name == "text"): [one[name] for one in texts] for name in _REPORTED}
-    if any(one.value_error is not None for one in answer):
-        row["value_error"] = [one.value_error for one in answer]
+    texts = [text.as_json() for text in answer]
+    row |= {name + "s" * (name == "text"): [text[name] for text in texts] for name in _REPORTED}
+    if any(text.value_error is not None for text in answer):
+        row["value_error"] = [text.value_error for text in answer]
     row["seed"] = request.seed
-    return row | {"tokens": [one["tokens"] for one in texts]} if tokens else row
+    return row | {"tokens": [text["tokens"] for text in texts]} if tokens else row

@@ -80,7 +80,7 @@ def ray_answers(
             if ours and address is None and "RAY_ADDRESS" not in os.environ:
                 _check_resources(ray.cluster_resources(), actors, gpu)
             while shard := list(islice(lines, SHARD)):
-                rows = data.from_items([{"number": one.number, "text": one.text} for one in shard])
+                rows = data.from_items([{"number": line.number, "text": line.text} for line in shard])
                 answered = rows.map_batches(
                     Answerer,
                     fn_constructor_args=(model, batch_size, device, tokens, tuple(modules), current_limits()),
@@ -100,13 +100,13 @@ def ray_answers(
     return answers
 
 
-def _check_resources(found: Mapping[str, float], actors: int, gpu: bool) -> None:
+def _check_resources(resources: Mapping[str, float], actors: int, gpu: bool) -> None:
     """Refuse more actors than this machine can run: Ray would wait for a larger one for ever."""
     name, unit = ("GPU", "GPUs") if gpu else ("CPU", "processors")
-    if found.get(name, 0) < actors:
+    if resources.get(name, 0) < actors:
         raise InvalidArgument(
-            f"{actors} actors need {actors} {unit} and this machine has {found.get(name, 0):.0f}: ask for fewer "
-            "with --actors, or name a cluster with --address"
+            f"{actors} actors need {actors} {unit} and this machine has {resources.get(name, 0):.0f}: "
+            "ask for fewer with --actors, or name a cluster with --address"
         )
 
 

@@ -90,7 +90,7 @@ def suite(
     elif name == "json":
         from diffinity.bench.json_suite import chosen
 
-        cases = chosen(schemas, rule=selection).kept
+        cases = chosen(schemas, rule=selection).cases
     else:
         raise InvalidArgument(f"there is no suite {name!r}; the suites of cases are {', '.join(SUITES)}")
     return thinned(cases, QUICK[name]) if quick else list(cases)

@@ -211,7 +211,7 @@ def select_cases(
         if name == "json":
             selected = json_suite.chosen(schemas, rule=selection, vocabulary=vocabulary, length=length)
             skipped += selected.skipped
-            taken = selected.kept
+            taken = selected.cases
         else:
             taken = suite(name, seed=seed)
         cases += taken if most is None else thinned(taken, most)
@@ -231,7 +231,7 @@ def named_cases(
     """
     there: dict[str, Case] = {}
     for name in experiment.of:
-        cases = json_suite.read(schemas).kept if name == "json" else suite(name, seed=seed)
+        cases = json_suite.read(schemas).cases if name == "json" else suite(name, seed=seed)
         there |= {case.id: case for case in cases}
     for row in rows:
         if row.id not in there or there[row.id].source != row.source:

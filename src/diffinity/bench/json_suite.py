@@ -67,7 +67,7 @@ class Skipped:
 class Selection(NamedTuple):
     """The cases of a run, and those left out."""
 
-    kept: list[Case]
+    cases: list[Case]
     skipped: list[Skipped]
 
 
@@ -81,14 +81,14 @@ def chosen(
 ) -> Selection:
     """Read the schemas (ours without a source) and select among them, as `read` and `selected` say.
 
-    >>> chosen().kept[0].category, len(chosen().kept)
+    >>> chosen().cases[0].category, len(chosen().cases)
     ('Github_trivial', 70)
     """
     readable = read(schemas)
     if schemas is None and rule == "ours" and vocabulary is None:
         return readable  # a test compiles each of them
-    taken = selected(readable.kept, rule=rule, vocabulary=vocabulary, length=length, framing=framing)
-    return Selection(taken.kept, readable.skipped + taken.skipped)
+    taken = selected(readable.cases, rule=rule, vocabulary=vocabulary, length=length, framing=framing)
+    return Selection(taken.cases, readable.skipped + taken.skipped)
 
 
 def read(schemas: str | Path | None = None) -> Selection:

@@ -38,13 +38,13 @@ def place(
     return boxes
 
 
-def overlap(one: Box, other: Box) -> bool:
+def overlap(box: Box, other: Box) -> bool:
     """Whether two boxes have an area in common.
 
     >>> overlap((0, 0, 2, 2), (1, 1, 3, 3)), overlap((0, 0, 2, 2), (2, 0, 3, 2))
     (True, False)
     """
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
 def inside(box: Box, bounds: Box) -> bool:
@@ -59,7 +59,7 @@ def inside(box: Box, bounds: Box) -> bool:
 def _candidates(x: float, y: float, width: float, height: float) -> list[Box]:
     """Boxes around a point, the nearest first; of those at one distance the right one first, then the left one."""
     order = sorted(range(DIRECTIONS), key=lambda i: (i % (DIRECTIONS // 2), i))
-    found = []
+    boxes = []
     distance = NEAREST
     while distance <= FARTHEST:
         for i in order:
@@ -67,8 +67,8 @@ def _candidates(x: float, y: float, width: float, height: float) -> list[Box]:
             # The middle of a box whose side towards the point is `distance` away from it.
             middle_x = x + round(cos * (distance + width / 2), 6)
             middle_y = y + round(sin * (distance + height / 2), 6)
-            found.append(
+            boxes.append(
                 (middle_x - width / 2, middle_y - height / 2, middle_x + width / 2, middle_y + height / 2)
             )
         distance += STEP
-    return found
+    return boxes

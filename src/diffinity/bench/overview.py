@@ -33,14 +33,14 @@ def numbers_of(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[str, str, str], In
     >>> numbers_of([("run", "json", "auto", "all", "satisfaction", "0.5", "0.4", "0.6", 10)])
     {('run', 'auto', 'satisfaction'): Interval(estimate=0.5, low=0.4, high=0.6)}
     """
-    found = {}
+    numbers = {}
     for run, _, system, category, measure, value, low, high, _ in rows:
         if category == "all":
             value = float(value)
-            found[run, system, measure] = Interval(
+            numbers[run, system, measure] = Interval(
                 value, *(float(end) if end != "" else value for end in (low, high))
             )
-    return found
+    return numbers
 
 
 def summary_table(numbers: Numbers) -> Table | None:
@@ -53,10 +53,10 @@ def summary_table(numbers: Numbers) -> Table | None:
     rows = []
     for run in dict.fromkeys(run for run, _, _ in numbers):
         for system, words in SHOWN.items():
-            found = [numbers.get((run, system, measure)) for measure in MEASURES]
-            if found[0] is None:
+            intervals = [numbers.get((run, system, measure)) for measure in MEASURES]
+            if intervals[0] is None:
                 continue
-            satisfied, perplexity, overhead = found
+            satisfied, perplexity, overhead = intervals
             cells = (
                 DASH if satisfied is None else f"{100 * satisfied.estimate:.1f}%",
                 DASH if perplexity is None else f"{perplexity.estimate:.1f}",

@@ -100,29 +100,29 @@ def contents(titles: Iterable[str]) -> str:
     return f"<nav><ul>{items}</ul></nav>"
 
 
-def table(one: Table) -> str:
+def table(content: Table) -> str:
     """A table with its title and notes; the columns and rows of the paper's numbers are marked.
 
     >>> "<td>2<" in table(Table("", ("a", "b"), (("x", "2 [1, 3]"),)))
     True
     """
-    paper = {i for i, name in enumerate(one.columns) if "paper (" in name}
+    paper = {i for i, name in enumerate(content.columns) if "paper (" in name}
 
     def cell(tag: str, i: int, words: str, row_is_paper: bool = False) -> str:
         classes = ["paper"] if i in paper or row_is_paper else []
-        classes += ["words"] if i in one.worded else []
+        classes += ["words"] if i in content.worded else []
         mark = f' class="{" ".join(classes)}"' if classes else ""
         # An interval goes below its estimate, so that tables stay narrow.
         value, bracket, interval = words.partition(" [") if tag == "td" and i else (words, "", "")
         below = f'<span class="interval">[{text(interval)}</span>' if bracket else ""
         return f"<{tag}{mark}>{text(value)}{below}</{tag}>"
 
-    rows = ["<tr>" + "".join(cell("th", i, words) for i, words in enumerate(one.columns)) + "</tr>"]
-    for row in one.rows:
+    rows = ["<tr>" + "".join(cell("th", i, words) for i, words in enumerate(content.columns)) + "</tr>"]
+    for row in content.rows:
         published = row[0].startswith("paper (")
         rows.append("<tr>" + "".join(cell("td", i, words, published) for i, words in enumerate(row)) + "</tr>")
-    notes = "".join(f'<p class="note">{_code(note)}</p>' for note in one.notes)
-    title = f"<h3>{text(one.title)}</h3>" if one.title else ""
+    notes = "".join(f'<p class="note">{_code(note)}</p>' for note in content.notes)
+    title = f"<h3>{text(content.title)}</h3>" if content.title else ""
     return f'{title}<div class="scroll"><table>{"".join(rows)}</table></div>{notes}'
 
 

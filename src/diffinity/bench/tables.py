@@ -179,8 +179,8 @@ def aims_table(results: Results, summaries: Mapping[str, Summary]) -> Table | No
     exact, argmax = summaries.get("auto"), summaries.get("auto-argmax")
     rows: list[tuple[str, ...]] = []
 
-    def add(system: str, what: str, reached: bool, found: str) -> None:
-        rows.append((system, what, found, "reached" if reached else "not reached"))
+    def add(system: str, aim: str, reached: bool, measured: str) -> None:
+        rows.append((system, aim, measured, "reached" if reached else "not reached"))
 
     if exact is not None:
         add("auto", "satisfied 100%", exact.satisfaction.estimate == 1.0, percent(exact.satisfaction))

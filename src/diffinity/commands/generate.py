@@ -56,11 +56,11 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
         command(settings=settings_of(spoken), **arguments)
 
     own = inspect.signature(command, eval_str=True).parameters.values()
-    parameters = [one for one in own if one.name != "settings"]
-    at = next(i for i, one in enumerate(parameters) if one.name == "n") + 1
+    parameters = [parameter for parameter in own if parameter.name != "settings"]
+    at = next(i for i, parameter in enumerate(parameters) if parameter.name == "n") + 1
     parameters[at:at] = [_parameter(option) for option in options]
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {one.name: one.annotation for one in parameters}
+    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return wrapped
 
 
@@ -164,17 +164,17 @@ def generate(
                     deadline=None if deadline is None else max(0.0, deadline + began - time.monotonic()),
                     callback_on_step_end=watch,
                 )
-            for one in part:
-                print(spelled(one, as_json), flush=True)
+            for sample in part:
+                print(spelled(sample, as_json), flush=True)
             texts += part
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted: {len(texts)} of {n} texts were written") from None
-    missed = sum(not one.satisfied for one in texts)
+    missed = sum(not sample.satisfied for sample in texts)
     if missed:
         err.print(
             f"{missed} of {n} texts do not satisfy the constraint: --decode {settings.decode} repairs nothing"
         )
-    refused = [one.value_error for one in texts if one.value_error is not None]
+    refused = [sample.value_error for sample in texts if sample.value_error is not None]
     if refused:
         err.print(
             f"{len(refused)} of {n} texts are no value of {type_name or 'the type'}: {visible(refused[0])}. "
@@ -230,8 +230,8 @@ def tokens_asked(length: str | None) -> int | str | None:
     return int(length)
 
 
-def spelled(one: Generated, as_json: bool) -> str:
+def spelled(sample: Generated, as_json: bool) -> str:
     """A text as it is printed: as JSON, or itself, for a terminal without what would steer it."""
     if as_json:
-        return json.dumps(one.as_json(), ensure_ascii=False)
-    return visible(one.text) if out.is_terminal else one.text
+        return json.dumps(sample.as_json(), ensure_ascii=False)
+    return visible(sample.text) if out.is_terminal else sample.text

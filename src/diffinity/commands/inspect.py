@@ -69,7 +69,7 @@ def inspect(
             "give a constraint: --regex, --json-schema, --grammar, --choice, --type, --contains or --not-regex"
         )
     vocabulary = Vocabulary.from_tokenizer(read_tokenizer(tokenizer)) if tokenizer else None
-    found = look(
+    inspection = look(
         constraint,
         vocabulary,
         framing=framing,
@@ -78,20 +78,24 @@ def inspect(
         paper_counts=paper_counts,
     )
     table = Table(show_header=False)
-    table.add_row("byte automaton", f"{found.byte_states:,} states, {found.byte_classes} classes of bytes")
-    table.add_row("texts", "finitely many" if found.finite else "infinitely many")
-    if found.tokens is not None:
-        one = found.tokens
-        table.add_row("token automaton", f"{one.n_states:,} states, {one.n_classes:,} classes of tokens")
-        table.add_row("transitions", f"{one.n_transitions:,}")
-        if found.paper_transitions is not None:
-            table.add_row("as the paper's code counts", f"{found.paper_transitions:,}")
-        shortest = found.shortest_tokens
+    table.add_row(
+        "byte automaton", f"{inspection.byte_states:,} states, {inspection.byte_classes} classes of bytes"
+    )
+    table.add_row("texts", "finitely many" if inspection.finite else "infinitely many")
+    if inspection.tokens is not None:
+        automaton = inspection.tokens
+        table.add_row(
+            "token automaton", f"{automaton.n_states:,} states, {automaton.n_classes:,} classes of tokens"
+        )
+        table.add_row("transitions", f"{automaton.n_transitions:,}")
+        if inspection.paper_transitions is not None:
+            table.add_row("as the paper's code counts", f"{inspection.paper_transitions:,}")
+        shortest = inspection.shortest_tokens
         table.add_row("fewest tokens", "no sequence" if shortest is None else str(len(shortest)))
     table.add_row(
-        "shortest", "no text at all" if found.shortest is None else escape(repr(found.shortest.decode()))
+        "shortest", "no text at all" if inspection.shortest is None else escape(repr(inspection.shortest.decode()))
     )
-    for text in found.samples:
+    for text in inspection.samples:
         table.add_row("random", escape(repr(text.decode())))
     out.print(table)
     if svg is not None:

@@ -191,7 +191,7 @@ def read_limits(given: Sequence[str] | None) -> dict[str, float]:
     Traceback (most recent call last):
     diffinity.errors.InvalidArgument: --limit dfa_states takes a whole number above 0, not 'many'
     """
-    kinds = {one.name: one.type for one in fields(Limits)}
+    kinds = {limit.name: limit.type for limit in fields(Limits)}
     changes: dict[str, float] = {}
     for name, value in read_pairs("--limit", given):
         if name not in kinds:

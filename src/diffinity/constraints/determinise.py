@@ -79,7 +79,7 @@ def _drop_dead_ends(nfa: Nfa, accepting: Bools) -> tuple[Nfa, Bools]:
     if alive.all():
         return nfa, alive
     keep, keep_eps = alive[nfa.target], alive[nfa.eps_target]
-    kept = Nfa(
+    trimmed = Nfa(
         nfa.n_states,
         nfa.source[keep],
         nfa.label[keep],
@@ -87,7 +87,7 @@ def _drop_dead_ends(nfa: Nfa, accepting: Bools) -> tuple[Nfa, Bools]:
         nfa.eps_source[keep_eps],
         nfa.eps_target[keep_eps],
     )
-    return kept, alive
+    return trimmed, alive
 
 
 class _Room:

@@ -70,15 +70,15 @@ class Grammar(Constraint):
 
 def _walk(expression: Expression) -> list[Expression]:
     """The expression and all that it is made of."""
-    found, todo = [], [expression]
+    parts, todo = [], [expression]
     while todo:
-        found.append(part := todo.pop())
+        parts.append(part := todo.pop())
         match part:
             case Series(items) | Options(items):
                 todo.extend(items)
             case Times(item, _, _):
                 todo.append(item)
-    return found
+    return parts
 
 
 class _Compiler:

@@ -59,8 +59,8 @@ def minimise(edges: Edges, accepting: Bools, start: int, n_labels: int, budget: 
         return Machine(np.full((1, n_labels), -1, np.int32), np.zeros(1, np.bool_))
     number = np.cumsum(useful, dtype=np.int32) - 1
     number = number.astype(np.int32)
-    kept = useful[edges.tail] & useful[edges.head]
-    edges = Edges(number[edges.tail[kept]], edges.label[kept], number[edges.head[kept]])
+    on_a_path = useful[edges.tail] & useful[edges.head]
+    edges = Edges(number[edges.tail[on_a_path]], edges.label[on_a_path], number[edges.head[on_a_path]])
     accepting = accepting[useful]
     block = _blocks(edges, accepting, n_labels, budget)
     n_blocks = int(block.max()) + 1

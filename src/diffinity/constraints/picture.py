@@ -57,13 +57,13 @@ def _cut(label: str) -> str:
 
 def _arrows(dfa: ByteDFA, shown: int) -> dict[tuple[int, int], str]:
     """The label of each drawn (source, target); target -1 stands for states that are not drawn."""
-    found: dict[tuple[int, int], bytearray] = {}
+    arrows: dict[tuple[int, int], bytearray] = {}
     bytes_of = [bytes(np.flatnonzero(dfa.byte_class == c).tolist()) for c in range(dfa.n_classes)]
     for source, row in enumerate(dfa.table[:shown].tolist()):
         for c, target in enumerate(row):
             if target >= 0:
-                found.setdefault((source, target if target < shown else -1), bytearray()).extend(bytes_of[c])
-    return {arrow: label_of(bytes(sorted(data))) for arrow, data in found.items()}
+                arrows.setdefault((source, target if target < shown else -1), bytearray()).extend(bytes_of[c])
+    return {arrow: label_of(bytes(sorted(data))) for arrow, data in arrows.items()}
 
 
 def to_dot(dfa: ByteDFA, max_states: int) -> str:

@@ -333,8 +333,8 @@ def _found(items: tuple[Any, ...], flags: int, text: str) -> list[tuple[int, int
     """The runs of characters of `text` that `re`'s own matcher accepts for a set: (first, last) places."""
     state = _parser.State()
     state.flags = flags
-    one = _parser.SubPattern(state, [(sre.IN, list(items))])
-    run = _parser.SubPattern(state, [(sre.MAX_REPEAT, (1, sre.MAXREPEAT, one))])
+    character_class = _parser.SubPattern(state, [(sre.IN, list(items))])
+    run = _parser.SubPattern(state, [(sre.MAX_REPEAT, (1, sre.MAXREPEAT, character_class))])
     return [(match.start(), match.end() - 1) for match in _compiler.compile(run, flags).finditer(text)]
 
 

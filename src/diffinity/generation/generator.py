@@ -311,7 +311,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
     ) -> list[Generated]:
         """The results, with those written anew whose values were refused, as often as the settings say."""
         for attempt in range(1, self.settings.retry_invalid + 1):
-            refused = [i for i, one in enumerate(results) if one.value_error is not None]
+            refused = [i for i, result in enumerate(results) if result.value_error is not None]
             left = time_left()
             if not refused or left == 0.0 or (cancel is not None and cancel.is_set()):
                 break

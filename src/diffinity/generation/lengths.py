@@ -26,7 +26,7 @@ def chosen_length(asked: Length, own: int, automata: Sequence[TokenAutomaton]) -
     (64, 40, 30)
     """
     if asked == "auto":
-        length = max(comfortable_length(one) for one in automata)
+        length = max(comfortable_length(automaton) for automaton in automata)
     elif asked is not None:
         length = asked
     else:

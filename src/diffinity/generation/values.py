@@ -31,10 +31,11 @@ def reason_of(error: Exception) -> str:
     """
     listed = getattr(error, "errors", None)
     if callable(listed):
-        found = listed()
-        places = [".".join(map(str, one["loc"])) for one in found]
+        problems = listed()
+        places = [".".join(map(str, problem["loc"])) for problem in problems]
         said = [
-            f"{place}: {one['msg']}" if place else one["msg"] for place, one in zip(places, found, strict=True)
+            f"{place}: {problem['msg']}" if place else problem["msg"]
+            for place, problem in zip(places, problems, strict=True)
         ]
         reason = "; ".join(said)
     else:

@@ -219,9 +219,9 @@ def _filtered(scheduler: Any, logits: Tensor, temperature: float, kwargs: Mappin
     """What the scheduler's own top-k and top-p leave, if it has any."""
     if kwargs.get("top_k") is None and kwargs.get("top_p") is None:
         return []
-    kept = scheduler._top_k_filtering(logits.float() / temperature, top_k=kwargs.get("top_k"))
-    kept = scheduler._top_p_filtering(kept, top_p=kwargs.get("top_p"))
-    return [Proposal(kept.masked_fill(kept <= torch.finfo(kept.dtype).min, -torch.inf))]
+    filtered = scheduler._top_k_filtering(logits.float() / temperature, top_k=kwargs.get("top_k"))
+    filtered = scheduler._top_p_filtering(filtered, top_p=kwargs.get("top_p"))
+    return [Proposal(filtered.masked_fill(filtered <= torch.finfo(filtered.dtype).min, -torch.inf))]
 
 
 def _accept_last(sample: Tensor, logits: Tensor, windows: Sequence[TokenAutomaton | None]) -> None:

@@ -80,8 +80,8 @@ def joint_tokens(
             continue
         ids, value = _one_row(proposals(i), window, current, own, confidence, fixed, edits, seeds)
         tokens[i] = torch.from_numpy(ids).to(tokens)
-        kept = fixed & (ids == own)
-        probs[i] = torch.from_numpy(np.where(kept, confidence, value)).to(probs)
+        unchanged = fixed & (ids == own)
+        probs[i] = torch.from_numpy(np.where(unchanged, confidence, value)).to(probs)
 
 
 def _one_row(

@@ -20,13 +20,13 @@ def outermost_call(package: str, function: str, names: Sequence[str]) -> Mapping
     >>> outermost_call("transformers", "generate", ["generation_config"]) is None
     True
     """
-    found = None
+    outermost = None
     for frame in _callers(package):
         if frame.f_code.co_name == function and names[0] in frame.f_code.co_varnames:
-            found = frame
-    if found is None:
+            outermost = frame
+    if outermost is None:
         return None
-    variables = found.f_locals
+    variables = outermost.f_locals
     known = {name: variables[name] for name in names if name in variables}
     if type(variables) is dict:  # up to Python 3.12 a copy, which would keep logits alive until the next step
         variables.clear()

@@ -41,7 +41,7 @@ class Texts:
     def __init__(self, constraint: Any, tokenizer: Any, limits: Limits | None = None) -> None:
         self.vocabulary = vocabulary_of(tokenizer)
         constraints = _constraints(constraint)
-        self._aligned = [align(one, self.vocabulary, "exact", limits=limits) for one in constraints]
+        self._aligned = [align(constraint, self.vocabulary, "exact", limits=limits) for constraint in constraints]
         self._automata: dict[tuple[int, tuple[int, ...]], list[TokenAutomaton]] = {}
         self._rows: dict[tuple[int, int, tuple[int, ...]], Rows] = {}
         for i, automaton in enumerate(self._aligned):
@@ -63,7 +63,7 @@ class Texts:
         key = vocab_size, tuple(sorted(set(ends)))
         if (n, *key) not in self._rows:
             if key not in self._automata:
-                self._automata[key] = [generation_automaton(one, *key) for one in self._aligned]
+                self._automata[key] = [generation_automaton(automaton, *key) for automaton in self._aligned]
             copies = n // len(self._aligned)  # rows of one prompt (beams, several answers) stand together
             self._rows[n, *key] = Rows([automaton for automaton in self._automata[key] for _ in range(copies)])
         return self._rows[n, *key]
@@ -172,12 +172,12 @@ def _constraints(constraint: Any) -> list[Constraint]:
         return [as_constraint(constraint)]
     if not constraint:
         raise InvalidArgument("an empty list of constraints: give one, or one for each row of the batch")
-    if any(isinstance(one, str) for one in constraint):
+    if any(isinstance(item, str) for item in constraint):
         raise InvalidArgument(
             "a list holds one constraint for each row of the batch: write dy.Choice([...]) for one of several "
             "texts, dy.Text(...) for a row's literal text"
         )
-    return [as_constraint(one) for one in constraint]
+    return [as_constraint(item) for item in constraint]
 
 
 _vocabularies: WeakKeyDictionary[Any, tuple[int, Vocabulary]] = WeakKeyDictionary()
@@ -219,7 +219,7 @@ def as_ends(eos: Any) -> tuple[int, ...] | None:
         return None
     if isinstance(eos, Tensor):
         eos = eos.flatten().tolist()
-    return (int(eos),) if isinstance(eos, int | np.integer) else tuple(int(one) for one in eos)
+    return (int(eos),) if isinstance(eos, int | np.integer) else tuple(int(token) for token in eos)
 
 
 def fits(window: TokenAutomaton, ids: NDArray[np.int64]) -> bool:

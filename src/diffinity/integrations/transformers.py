@@ -224,11 +224,11 @@ def _temperature(processor: ConstraintLogitsProcessor, running: Mapping[str, Any
         return 1.0
     behind = list(running["logits_processor"] or [])
     temperature, seen = 1.0, False
-    for one in behind:
-        if seen and hasattr(one, "t_min") and hasattr(one, "max_denoising_steps"):
-            share = running["cur_step"] / one.max_denoising_steps
-            temperature *= float(one.t_min + (one.t_max - one.t_min) * share)
-        seen = seen or one is processor
+    for other in behind:
+        if seen and hasattr(other, "t_min") and hasattr(other, "max_denoising_steps"):
+            share = running["cur_step"] / other.max_denoising_steps
+            temperature *= float(other.t_min + (other.t_max - other.t_min) * share)
+        seen = seen or other is processor
     return temperature if temperature > 0 else 1.0
 
 

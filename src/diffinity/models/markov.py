@@ -331,7 +331,7 @@ def _numbers(given: object) -> tuple[float, float]:
 
 def _check_shapes(shapes: Mapping[str, tuple[int, ...]], vocab_size: int) -> None:
     """Refuse tensors that are not a chain's, before any of them is read."""
-    wanted = {one.name for one in fields(MarkovChain)} | {"embedding"}
+    wanted = {field.name for field in fields(MarkovChain)} | {"embedding"}
     if shapes.keys() != wanted:
         missing, surplus = sorted(wanted - shapes.keys()), sorted(shapes.keys() - wanted)
         raise ValueError(f"the weights lack {missing}" if missing else f"{surplus} are not part of this model")

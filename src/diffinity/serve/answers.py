@@ -41,16 +41,16 @@ class View:
 
     def text(self, event: TextEvent, job: Job) -> Object:
         """The data of an event `diffinity.text`."""
-        found = event.text
-        ids = self._pieces.until_end(found.tokens)
-        differs = [int(a != b) for a, b in zip(found.tokens, event.last_draft, strict=True)]
+        sample = event.text
+        ids = self._pieces.until_end(sample.tokens)
+        differs = [int(a != b) for a, b in zip(sample.tokens, event.last_draft, strict=True)]
         return {
             "index": event.index,
-            "text": found.text,
+            "text": sample.text,
             "tokens": self._texts(ids),
             "changed": self._by_piece(ids, differs, max),
             "path": self._path(ids, job),
-            **details(found),
+            **details(sample),
         }
 
     def count(self, tokens: Sequence[int]) -> int:
@@ -65,11 +65,11 @@ class View:
         return [self._pieces.known[number] for number, _ in self._pieces.spelled(ids)]
 
     def _by_piece(self, ids: Sequence[int], values: Sequence[int], how: Any) -> list[int]:
-        found, at = [], 0
+        by_piece, at = [], 0
         for _, size in self._pieces.spelled(ids):
-            found.append(how(values[at : at + size]))
+            by_piece.append(how(values[at : at + size]))
             at += size
-        return found
+        return by_piece
 
     def _path(self, ids: Sequence[int], job: Job) -> list[list[int]]:
         """The states after each byte of every piece; [−1] where the automaton has no way."""

@@ -241,8 +241,8 @@ class EventStream(Response):
 async def _all_texts(jobs: Sequence[Job]) -> list[TextEvent]:
     """Every text of some jobs, in order; they are cancelled if this is."""
     try:
-        found = [event async for event, _ in _events(jobs) if isinstance(event, TextEvent)]
-        return sorted(found, key=lambda event: event.index)
+        events = [event async for event, _ in _events(jobs) if isinstance(event, TextEvent)]
+        return sorted(events, key=lambda event: event.index)
     finally:
         for job in jobs:
             job.cancel()

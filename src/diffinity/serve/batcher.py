@@ -178,13 +178,13 @@ class Batcher:
     def _work(self) -> None:
         active: list[_Active] = []
         while True:
-            rows = self._next_rows({one.group for one in active}, wait=not active)
+            rows = self._next_rows({batch.group for batch in active}, wait=not active)
             if rows:
                 active += self._begun(rows)
             elif not active:
                 return
-            active = [one for one in active if self._advanced(one)]
-            self.running = sum(len(one.rows) for one in active)
+            active = [batch for batch in active if self._advanced(batch)]
+            self.running = sum(len(batch.rows) for batch in active)
 
     def _next_rows(self, busy: set[Any], wait: bool) -> list[_Row]:
         """The rows of the next batch: those that go with the first whose group is not busy; none if there is none.

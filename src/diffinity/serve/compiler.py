@@ -74,22 +74,22 @@ def compile_constraint(
     3
     """
     with use_limits(compile_steps=allowed.steps), compiling():
-        found = inspect(spec.constraint(), vocabulary, framing=framing, samples=4 * SAMPLES)
-        automaton = found.tokens
+        inspection = inspect(spec.constraint(), vocabulary, framing=framing, samples=4 * SAMPLES)
+        automaton = inspection.tokens
         assert automaton is not None
-        if found.shortest_tokens is None:
+        if inspection.shortest_tokens is None:
             raise InfeasibleConstraint("no text satisfies the constraint")
         arrows = len(automaton.arrows.in_node)
         if arrows > allowed.arrows:
             raise ConstraintTooLarge("arrows", allowed.arrows, arrows, "the automaton")
-        small = found.byte_states <= MOST_FOLLOWED
+        small = inspection.byte_states <= MOST_FOLLOWED
         return Compiled(
             automaton,
-            found.byte_states,
-            found.byte_classes,
-            found.finite,
-            tuple(text.decode() for text in found.samples[:SAMPLES]),
-            len(found.shortest_tokens),
+            inspection.byte_states,
+            inspection.byte_classes,
+            inspection.finite,
+            tuple(text.decode() for text in inspection.samples[:SAMPLES]),
+            len(inspection.shortest_tokens),
             comfortable_length(automaton),
             spec.constraint().dfa() if small else None,
         )

@@ -126,16 +126,16 @@ def _schema_text(value: Any, param: str) -> str:
 
 def _plain(request: Any) -> list[_Given | None]:
     """llama.cpp's and Ollama's fields."""
-    found: list[_Given | None] = []
+    fields: list[_Given | None] = []
     if request.grammar:
-        found.append(("grammar", request.grammar, "grammar"))
+        fields.append(("grammar", request.grammar, "grammar"))
     if request.json_schema is not None:
-        found.append(("json_schema", json.dumps(request.json_schema), "json_schema"))
+        fields.append(("json_schema", json.dumps(request.json_schema), "json_schema"))
     if request.format_ == "json":
-        found.append(("json_schema", '{"type": "object"}', "format"))
+        fields.append(("json_schema", '{"type": "object"}', "format"))
     elif request.format_:
-        found.append(("json_schema", json.dumps(request.format_), "format"))
-    return found
+        fields.append(("json_schema", json.dumps(request.format_), "format"))
+    return fields
 
 
 def _stops(request: Any) -> tuple[str, ...]:

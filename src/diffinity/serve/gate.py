@@ -164,10 +164,10 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def _headers(scope: MutableMapping[str, Any]) -> dict[bytes, list[bytes]]:
-    found: dict[bytes, list[bytes]] = {}
+    headers: dict[bytes, list[bytes]] = {}
     for name, value in scope["headers"]:
-        found.setdefault(name.lower(), []).append(value)
-    return found
+        headers.setdefault(name.lower(), []).append(value)
+    return headers
 
 
 def _without_port(host: str) -> str:

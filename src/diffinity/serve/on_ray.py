@@ -68,7 +68,7 @@ def application(args: Mapping[str, str]) -> Any:
     model = named.pop("model", None)
     loading = Loading(model, named.pop("device", "cpu"), named.pop("trust_remote_code", "") == "true")
     replicas = int(named.pop("replicas", 1))
-    kinds = {one.name: type(getattr(ServeSettings(), one.name)) for one in fields(ServeSettings)}
+    kinds = {field.name: type(getattr(ServeSettings(), field.name)) for field in fields(ServeSettings)}
     unknown = sorted(set(named) - set(kinds))
     if unknown:
         raise InvalidArgument(f"there is no setting {unknown[0]!r}: there are {', '.join(kinds)}")

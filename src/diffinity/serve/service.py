@@ -269,7 +269,7 @@ def _spoken_options(request: CompletionRequest | ChatRequest) -> dict[str, Any]:
         for name, value in request.diffinity.model_dump().items()
         if value is not None and name not in ("drafts", "deadline")
     }
-    spoken = {one.name: spoken_name(one) for one in fields(GenerationSettings)}
+    spoken = {field.name: spoken_name(field) for field in fields(GenerationSettings)}
     options: dict[str, Any] = {}
     for name, value in given.items():
         option = spoken.get(name, name)

@@ -102,7 +102,9 @@ def _options() -> dict[str, Any]:
     elsewhere = ("length", "prompt", "messages", "retry_invalid")  # OpenAI has words for them; values are not made
     shown = {option.name: option for option in shown_options() if option.name not in elsewhere}
     names = {name: name for name in shown}
-    names |= {one.name: spoken_name(one) for one in fields(GenerationSettings) if spoken_name(one) in shown}
+    names |= {
+        field.name: spoken_name(field) for field in fields(GenerationSettings) if spoken_name(field) in shown
+    }
     made: dict[str, Any] = {}
     for name, spoken in names.items():
         option = shown[spoken]
@@ -242,7 +244,10 @@ def _api_error(kind: type[BaseModel], error: ValidationError) -> ApiError:
         return ApiError("the body must be a JSON object", code="invalid_json")
     name = str(first["loc"][0])
     # A union complains once for each of its branches: the deepest complaint is the one that was meant.
-    first = max((one for one in problems if one["loc"][:1] == first["loc"][:1]), key=lambda one: len(one["loc"]))
+    first = max(
+        (problem for problem in problems if problem["loc"][:1] == first["loc"][:1]),
+        key=lambda problem: len(problem["loc"]),
+    )
     if first["type"] == "missing":
         return ApiError(f"{_path(first['loc'])} is missing", param=_path(first["loc"]))
     described = _described(kind, first["loc"])

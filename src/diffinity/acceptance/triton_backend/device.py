@@ -174,9 +174,9 @@ def _combined(automata: Sequence[TokenAutomaton], length: int, device: torch.dev
     programmes = [_programme(automaton, length, device) for automaton in distinct]
     class_arena, class_base = _joined(classes, of_sample, device)
     programme_arena, programme_base = _joined(programmes, of_sample, device)
-    c: list[ClassLayout] = [one.layout for one in classes]
-    p: list[ProgrammeLayout] = [one.layout for one in programmes]
-    kept = [one for one in p if not _checkpointed(one, length)]
+    c: list[ClassLayout] = [uploaded.layout for uploaded in classes]
+    p: list[ProgrammeLayout] = [uploaded.layout for uploaded in programmes]
+    whole = [layout for layout in p if not _checkpointed(layout, length)]
     groups = _groups([p[i] for i in of_sample], length, device)
     return Batch(
         class_arena,
@@ -188,26 +188,26 @@ def _combined(automata: Sequence[TokenAutomaton], length: int, device: torch.dev
         size=len(automata),
         length=length,
         vocab=c[0].vocab,
-        n_tiles=max(one.n_tiles for one in c),
-        n_segments=max(one.n_segments for one in c),
-        n_classes=max(one.n_classes for one in c),
-        n_groups=max(1, *(one.n_groups for one in c)),
-        n_states=max(1, *(one.n_states for one in p)),
-        class_nodes=max(one.class_nodes for one in c),
-        group_nodes=max(one.group_nodes for one in c) + 1,  # the last is none
-        spread_nodes=max(one.spread_nodes for one in c),
-        alpha_nodes=max((one.alpha_nodes for one in kept), default=1),
-        beta_nodes=max((one.beta_nodes for one in kept), default=1),
-        pair_nodes=max(one.pair_nodes for one in p),
-        all_alpha_nodes=max(one.alpha_nodes for one in p),
-        all_beta_nodes=max(one.beta_nodes for one in p),
+        n_tiles=max(layout.n_tiles for layout in c),
+        n_segments=max(layout.n_segments for layout in c),
+        n_classes=max(layout.n_classes for layout in c),
+        n_groups=max(1, *(layout.n_groups for layout in c)),
+        n_states=max(1, *(layout.n_states for layout in p)),
+        class_nodes=max(layout.class_nodes for layout in c),
+        group_nodes=max(layout.group_nodes for layout in c) + 1,  # the last is none
+        spread_nodes=max(layout.spread_nodes for layout in c),
+        alpha_nodes=max((layout.alpha_nodes for layout in whole), default=1),
+        beta_nodes=max((layout.beta_nodes for layout in whole), default=1),
+        pair_nodes=max(layout.pair_nodes for layout in p),
+        all_alpha_nodes=max(layout.alpha_nodes for layout in p),
+        all_beta_nodes=max(layout.beta_nodes for layout in p),
         outside=_outside(distinct, classes),
     )
 
 
 def _outside(automata: Sequence[TokenAutomaton], classes: Sequence[Uploaded]) -> Outside | None:
     made: ClassLayout = classes[0].layout
-    if made.n_outside == 0 or any(one is not classes[0] for one in classes):
+    if made.n_outside == 0 or any(other is not classes[0] for other in classes):
         return None
     begin = int(made.arena[layout.OUTSIDE])
     tokens = torch.from_numpy(made.arena[begin : begin + made.n_outside])

@@ -117,7 +117,7 @@ def _mean_outside(w: Weights, tilt: Tilt, outside: Outside, embedding: Tensor, x
     batch, width, n = w.batch, embedding.shape[1], len(outside.tokens)
     rows = outside.embeddings(embedding)
     embedding, x = embedding.detach().contiguous(), x.detach().contiguous()
-    kept = torch.empty(batch.size, batch.length, n, dtype=embedding.dtype, device=x.device)
+    differences = torch.empty(batch.size, batch.length, n, dtype=embedding.dtype, device=x.device)
     shared = (w.scores, batch.classes, batch.class_base, tilt.bias, tilt.rest, w.log_norm)
     blocks = triton.cdiv(n, 1024)
     positions = rows_of(blocks * batch.size, batch.length)
@@ -125,7 +125,7 @@ def _mean_outside(w: Weights, tilt: Tilt, outside: Outside, embedding: Tensor, x
         output_kernels.differences,
         (blocks, triton.cdiv(batch.length, positions), batch.size),
         *shared,
-        kept,
+        differences,
         batch.length,
         batch.vocab,
         batch.n_classes,
@@ -135,7 +135,7 @@ def _mean_outside(w: Weights, tilt: Tilt, outside: Outside, embedding: Tensor, x
         ROWS=positions,
     )
     out = torch.bmm(
-        kept, rows.expand(batch.size, -1, -1)
+        differences, rows.expand(batch.size, -1, -1)
     )  # one product a sample, which rounds the same in every batch
     double = embedding.dtype == torch.float64
     launch(
