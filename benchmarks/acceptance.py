@@ -96,8 +96,8 @@ def main() -> None:
         logits = 3 * torch.randn(batch, LENGTH, len(vocabulary), generator=torch.Generator().manual_seed(0))
         probs = logits.softmax(-1)
         copied = seconds(lambda p=probs: p.clone())  # type: ignore[misc]
-        for one in chosen:
-            automaton = one.automaton
+        for sized in chosen:
+            automaton = sized.automaton
             run = lambda p=probs, a=automaton: acceptance(p, a)  # noqa: E731
             ours = seconds(run)
             plain = "memory"
@@ -106,7 +106,7 @@ def main() -> None:
             elif batch > 1:
                 plain = ""
             table.add_row(
-                one.name,
+                sized.name,
                 f"{automaton.n_states:,}",
                 f"{automaton.n_classes:,}",
                 f"{automaton.n_transitions:,}",

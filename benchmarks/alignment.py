@@ -124,8 +124,8 @@ def extended(vocabulary: Vocabulary, size: int) -> Vocabulary:
 def main() -> None:
     vocabulary = plaid_vocabulary()
     large = extended(vocabulary, 131_072)
-    for one in (vocabulary, large):
-        align(Regex("warm"), one, "eos")
+    for of_size in (vocabulary, large):
+        align(Regex("warm"), of_size, "eos")
     table = Table("constraint", "32,768 tokens", "131,072 tokens", "outlines-core, 32,768", "ratio")
     ratios = []
     small_times, large_times = [], []

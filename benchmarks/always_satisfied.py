@@ -157,10 +157,10 @@ def constraints(n: int, seed: int) -> list[Judged]:
     rng = random.Random(seed)
     real = [Judged("real schema", constraint, valid(constraint.schema)) for _, constraint in compiled_schemas()]
     rng.shuffle(real)
-    found = real[: n // 5]
+    constraints = real[: n // 5]
     makers = [random_regex, sentence, generated_schema, combined]
-    found += [makers[i % len(makers)](rng) for i in range(n - len(found))]
-    return found
+    constraints += [makers[i % len(makers)](rng) for i in range(n - len(constraints))]
+    return constraints
 
 
 def main() -> None:
@@ -179,18 +179,20 @@ def main() -> None:
     refused: Counter[str] = Counter()
     exact: Counter[str] = Counter()
     plain: dict[str, Counter[str]] = {method: Counter() for method in chosen.methods}
-    for index, one in enumerate(track(wanted, "constraints", console=console)):
+    for index, judged in enumerate(track(wanted, "constraints", console=console)):
         try:
-            text = write(model, one, "auto", "best", index, chosen.steps)
+            text = write(model, judged, "auto", "best", index, chosen.steps)
         except DiffinityError as error:  # does not fit 64 tokens, or no text at all: refused before the first step
             refused[type(error).__name__] += 1
             continue
-        tried[one.family] += 1
-        exact[one.family] += one.judge(text)
-        if not one.judge(text):
-            console.print(f"NOT SATISFIED: {one.constraint!r}: {text!r}", highlight=False)
+        tried[judged.family] += 1
+        exact[judged.family] += judged.judge(text)
+        if not judged.judge(text):
+            console.print(f"NOT SATISFIED: {judged.constraint!r}: {text!r}", highlight=False)
         for method in chosen.methods:
-            plain[method][one.family] += one.judge(write(model, one, method, "argmax", index, chosen.steps))
+            plain[method][judged.family] += judged.judge(
+                write(model, judged, method, "argmax", index, chosen.steps)
+            )
     console.print(f"{sum(tried.values())} constraints tried: {dict(tried)}; refused beforehand: {dict(refused)}")
     total = sum(tried.values())
     console.print(f"exact decoding: {sum(exact.values())} of {total} satisfied")
@@ -202,17 +204,17 @@ def main() -> None:
         )
 
 
-def write(model: dy.DiffusionLM, one: Judged, method: GuidanceName, decode: str, seed: int, steps: int) -> str:
-    (found,) = dy.generate(
+def write(model: dy.DiffusionLM, judged: Judged, method: GuidanceName, decode: str, seed: int, steps: int) -> str:
+    (sample,) = dy.generate(
         model,
-        one.constraint,
+        judged.constraint,
         length=LENGTH,
         num_inference_steps=steps,
         seed=seed,
         guidance=method,
         decode=decode,
     )
-    return found.text
+    return sample.text
 
 
 if __name__ == "__main__":

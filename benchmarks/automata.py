@@ -51,15 +51,15 @@ def schemas() -> list[tuple[str, object]]:
 
 def compiled_schemas(limits: Limits = DEFAULT_LIMITS) -> list[tuple[str, JsonSchema]]:
     """Those that compile within the limits."""
-    found = []
+    constraints = []
     for name, schema in schemas():
         constraint = JsonSchema(schema)  # type: ignore[arg-type]
         try:
             constraint.dfa(limits)
         except DiffinityError:
             continue
-        found.append((name, constraint))
-    return found
+        constraints.append((name, constraint))
+    return constraints
 
 
 def of_sizes(wanted: list[float], vocabulary: Vocabulary, length: int) -> list[Sized]:
@@ -75,7 +75,7 @@ def of_sizes(wanted: list[float], vocabulary: Vocabulary, length: int) -> list[S
             pool.append(Sized(f"schema {name}", automaton))
     chosen = []
     for size in wanted:
-        best = min(pool, key=lambda one: abs(one.automaton.n_transitions / size - 1))
+        best = min(pool, key=lambda sized: abs(sized.automaton.n_transitions / size - 1))
         if best not in chosen:
             chosen.append(best)
     return chosen

@@ -36,11 +36,11 @@ LENGTHS = {"natural-language": 32, "json": 64}
 def free_texts(n: int, length: int) -> list[str]:
     """What the diffusion model writes without a constraint, in as many steps as the suites take."""
     model = dy.load()
-    found: list[str] = []
+    texts: list[str] = []
     for first in range(0, n, 16):
         batch = dy.sample(model, min(16, n - first), length, num_inference_steps=64, first_index=first)
-        found += dy.texts(model, batch.tokens)
-    return found
+        texts += dy.texts(model, batch.tokens)
+    return texts
 
 
 def cost(judge: AutoregressiveLM, written: Sequence[str]) -> str:
@@ -77,14 +77,16 @@ def main() -> None:
             continue
         taken[case.category] = taken.get(case.category, 0) + 1
         try:
-            found = system.draw(case.constraint, chosen.runs, LENGTHS[chosen.suite], seed=0).log_probability
+            log_probability = system.draw(
+                case.constraint, chosen.runs, LENGTHS[chosen.suite], seed=0
+            ).log_probability
         except ConstraintError as error:
             console.print(f"{case.id}: {error}")
             continue
-        mean = np.logaddexp.reduce(found) - np.log(len(found))
+        mean = np.logaddexp.reduce(log_probability) - np.log(len(log_probability))
         for name in (case.category, "all"):
             nats.setdefault(name, []).append(-float(mean))
-            spread.setdefault(name, []).append(float(np.std(found)))
+            spread.setdefault(name, []).append(float(np.std(log_probability)))
     title = f"{chosen.suite}: −log P(L) in nats, {chosen.particles} particles, {chosen.runs} runs"
     table = Table("category", "constraints", "mean", "smallest", "largest", "spread over runs", title=title)
     for name in [*(name for name in nats if name != "all"), "all"]:

@@ -45,9 +45,9 @@ def texts_of(model: TextModel, number: int, calls: int) -> list[str]:
     made = []
     for call in range(calls):
         constraint = constraint_of(17 * number + call)
-        for one in dy.generate(model, constraint, length=LENGTH, num_inference_steps=STEPS, seed=number):
-            assert one.satisfied
-            made.append(one.text)
+        for sample in dy.generate(model, constraint, length=LENGTH, num_inference_steps=STEPS, seed=number):
+            assert sample.satisfied
+            made.append(sample.text)
     return made
 
 

@@ -61,27 +61,27 @@ def one_run(
 
 
 def ratios(
-    model: DiffusionLM, one: Sized, batch: int, steps: int, rounds: int, methods: Sequence[str]
+    model: DiffusionLM, sized: Sized, batch: int, steps: int, rounds: int, methods: Sequence[str]
 ) -> dict[str, float]:
     """For each method the median over rounds of its time over that of the unguided runs just before and after."""
-    automata = [one.automaton] * batch
+    automata = [sized.automaton] * batch
     plain = one_run(model, automata, "none", steps)
     runs = {method: one_run(model, automata, method, steps) for method in methods}
     for run in (plain, *runs.values()):
         run()
-    found: dict[str, list[float]] = {method: [] for method in methods}
+    measured: dict[str, list[float]] = {method: [] for method in methods}
     for _ in range(rounds):
         before = plain()
         for method, run in runs.items():
             guided = run()
             after = plain()
-            found[method].append(2 * guided / (before + after))
+            measured[method].append(2 * guided / (before + after))
             before = after
-    return {method: statistics.median(values) for method, values in found.items()}
+    return {method: statistics.median(values) for method, values in measured.items()}
 
 
 def shares(
-    model: DiffusionLM, one: Sized, batch: int, steps: int, rounds: int, methods: Sequence[str]
+    model: DiffusionLM, sized: Sized, batch: int, steps: int, rounds: int, methods: Sequence[str]
 ) -> dict[str, float]:
     """For each method the median over rounds of the time inside `conditional_mean` over that of the guided run."""
     spent = 0.0
@@ -89,22 +89,22 @@ def shares(
     def timed(*arguments: Any) -> Any:
         nonlocal spent
         started = time.perf_counter()
-        found = inner(*arguments)
+        result = inner(*arguments)
         spent += time.perf_counter() - started
-        return found
+        return result
 
     inner = mean.conditional_mean
     mean.conditional_mean = timed  # type: ignore[assignment]
     try:
-        found: dict[str, list[float]] = {method: [] for method in methods}
+        measured: dict[str, list[float]] = {method: [] for method in methods}
         for method in methods:
-            run = one_run(model, [one.automaton] * batch, method, steps)
+            run = one_run(model, [sized.automaton] * batch, method, steps)
             run()
             for _ in range(rounds):
                 spent = 0.0
                 whole = run()
-                found[method].append(spent / whole)
-        return {method: statistics.median(values) for method, values in found.items()}
+                measured[method].append(spent / whole)
+        return {method: statistics.median(values) for method, values in measured.items()}
     finally:
         mean.conditional_mean = inner
 
@@ -140,22 +140,22 @@ def main() -> None:
     if "large" in chosen.models:
         large = random_network()
         sized = of_sizes(chosen.sizes, plaid_vocabulary(), LENGTH)
-        cases += [("30 M, V = 32,768", large, one, chosen.steps) for one in sized]
+        cases += [("30 M, V = 32,768", large, case, chosen.steps) for case in sized]
     if "embedded" in chosen.models:
         small = dy.load(chosen.model)
-        cases += [("embedded", small, one, 8 * chosen.steps) for one in embedded_automata(small)]
+        cases += [("embedded", small, case, 8 * chosen.steps) for case in embedded_automata(small)]
     measure = shares if chosen.share else ratios
     what = "closed form over guided run" if chosen.share else "guided over unguided"
     table = Table(title=f"{what}, {LENGTH} tokens, {chosen.threads} thread")
     for column in ("model", "automaton", "transitions", "batch", *chosen.methods):
         table.add_column(column)
-    for name, model, one, steps in cases:
+    for name, model, case, steps in cases:
         for batch in chosen.batch:
-            row = measure(model, one, batch, steps, chosen.rounds, chosen.methods)
+            row = measure(model, case, batch, steps, chosen.rounds, chosen.methods)
             figures = [f"{row[method]:.3f}" if chosen.share else f"{row[method]:.2f}" for method in chosen.methods]
-            table.add_row(name, one.name, f"{one.automaton.n_transitions:,}", str(batch), *figures)
+            table.add_row(name, case.name, f"{case.automaton.n_transitions:,}", str(batch), *figures)
             told = " ".join(f"{method} {figure}" for method, figure in zip(row, figures, strict=True))
-            console.print(name, one.name, batch, told, highlight=False)
+            console.print(name, case.name, batch, told, highlight=False)
     console.print(table)
 
 

@@ -89,31 +89,31 @@ def every_other(first: Guidance, second: Guidance) -> Guidance:
 
 def methods() -> dict[str, Maker]:
     """What is tried, by name."""
-    found: dict[str, Maker] = {"none": lambda _: None}
+    makers: dict[str, Maker] = {"none": lambda _: None}
     for scale in (1.0, 2.5):
-        found[f"paper {scale}"] = lambda a, s=scale: GradientGuidance(a, s, guided_selfcond=False)  # type: ignore[misc]
-        found[f"gradient {scale}"] = lambda a, s=scale: GradientGuidance(a, s)  # type: ignore[misc]
-        found[f"posterior {scale}"] = lambda a, s=scale: PosteriorGuidance(a, s)  # type: ignore[misc]
-        found[f"path {scale}"] = lambda a, s=scale: PathGuidance(a, s)  # type: ignore[misc]
+        makers[f"paper {scale}"] = lambda a, s=scale: GradientGuidance(a, s, guided_selfcond=False)  # type: ignore[misc]
+        makers[f"gradient {scale}"] = lambda a, s=scale: GradientGuidance(a, s)  # type: ignore[misc]
+        makers[f"posterior {scale}"] = lambda a, s=scale: PosteriorGuidance(a, s)  # type: ignore[misc]
+        makers[f"path {scale}"] = lambda a, s=scale: PathGuidance(a, s)  # type: ignore[misc]
     for until in (0.15, 0.3, 0.5):
-        found[f"gradient {until:.0%}, then path"] = lambda a, u=until: MixedGuidance(  # type: ignore[misc]
+        makers[f"gradient {until:.0%}, then path"] = lambda a, u=until: MixedGuidance(  # type: ignore[misc]
             GradientGuidance(a, 2.5), PathGuidance(a, 2.5), u
         )
-    found["gradient of path 50%, then path"] = lambda a: MixedGuidance(
+    makers["gradient of path 50%, then path"] = lambda a: MixedGuidance(
         PathGuidance(a, 2.5, jacobian=True), PathGuidance(a, 2.5), 0.5
     )
-    found["gradient every other step 60%, then path"] = lambda a: MixedGuidance(
+    makers["gradient every other step 60%, then path"] = lambda a: MixedGuidance(
         every_other(GradientGuidance(a, 2.5), PathGuidance(a, 2.5)), PathGuidance(a, 2.5), 0.6
     )
-    found["posterior 50%, then path"] = lambda a: MixedGuidance(
+    makers["posterior 50%, then path"] = lambda a: MixedGuidance(
         PosteriorGuidance(a, 2.5), PathGuidance(a, 2.5), 0.5
     )
-    found["path drawn 50%, then path"] = lambda a: MixedGuidance(
+    makers["path drawn 50%, then path"] = lambda a: MixedGuidance(
         PathGuidance(a, 2.5, draw=1), PathGuidance(a, 2.5), 0.5
     )
-    found["path, scale 1 to 4"] = lambda a: PathGuidance(a, lambda done: 1.0 + 3.0 * done)
-    found["path, scale 4 to 1"] = lambda a: PathGuidance(a, lambda done: 4.0 - 3.0 * done)
-    return found
+    makers["path, scale 1 to 4"] = lambda a: PathGuidance(a, lambda done: 1.0 + 3.0 * done)
+    makers["path, scale 4 to 1"] = lambda a: PathGuidance(a, lambda done: 4.0 - 3.0 * done)
+    return makers
 
 
 def main() -> None:
@@ -131,7 +131,7 @@ def main() -> None:
     torch.set_num_threads(1)
     model, judge = dy.load(chosen.model), AutoregressiveLM.from_pretrained(chosen.judge)
     vocabulary = vocabulary_of(model)
-    automata = [align(one, vocabulary) for one in CONSTRAINTS]
+    automata = [align(constraint, vocabulary) for constraint in CONSTRAINTS]
     console = Console()
     table = Table("method", "satisfied (argmax)", "perplexity (exact)", "distinct-2", "time, unguided = 1")
     unguided = 1.0

@@ -80,8 +80,8 @@ def main() -> None:
         for name, structured in (("English", False), ("structured", True)):
             tokens = texts_of(network, data.held_out, chosen.texts, structured)
             for gamma in LEVELS:
-                found = (cross_entropy(one, tokens, network.embedding, gamma) for one in (network, chain))
-                table.add_row(name, f"{gamma:+.0f}", *(f"{nats:.2f}" for nats in found))
+                nats_of = (cross_entropy(model, tokens, network.embedding, gamma) for model in (network, chain))
+                table.add_row(name, f"{gamma:+.0f}", *(f"{nats:.2f}" for nats in nats_of))
     Console().print(table)
 
 

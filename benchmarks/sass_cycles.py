@@ -60,8 +60,8 @@ class Instruction:
     @property
     def target(self) -> str:
         """Where it may jump to."""
-        found = re.search(r"BRA.*`\((\.L_\w+)\)", self.text)
-        return found[1] if found else ""
+        match = re.search(r"BRA.*`\((\.L_\w+)\)", self.text)
+        return match[1] if match else ""
 
 
 def read_sass(listing: str) -> list[Instruction]:
@@ -115,14 +115,14 @@ def _goes_back(body: list[Instruction], i: int) -> bool:
 
 
 def _without_conditional(body: list[Instruction]) -> list[Instruction]:
-    kept, until = [], ""
+    instructions, until = [], ""
     for i, x in enumerate(body):
         until = "" if x.label == until else until
         if not until:
-            kept.append(x)
+            instructions.append(x)
             if x.text.startswith("@") and any(y.label == x.target for y in body[i + 1 :] if y.label):
                 until = x.target
-    return kept
+    return instructions
 
 
 def _run(code: list[Instruction], arch: int, num_warps: int, rounds: int) -> list[int]:

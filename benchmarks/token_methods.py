@@ -59,7 +59,7 @@ def main() -> None:
                 "num_inference_steps": 32,
                 "seed": 1,
             }
-            texts = [one for c in CONSTRAINTS for one in dy.generate(model, c, chosen.n, 32, **options)]
+            texts = [sample for c in CONSTRAINTS for sample in dy.generate(model, c, chosen.n, 32, **options)]
             assert all(text.satisfied for text in texts)
             cells.append(f"{perplexity(judge, [text.text for text in texts]):.0f}")
         print(f"| `{guidance}` | {' | '.join(cells)} |", flush=True)

@@ -31,7 +31,7 @@ Numbers = dict[tuple[str, str, str], dict[str, str]]
 
 def read(paths: Sequence[Path]) -> Numbers:
     """The numbers over all categories, by suite, system and measure; of a system in several, the first's."""
-    found: Numbers = {}
+    numbers: Numbers = {}
     for path in paths:
         if not path.is_file():
             raise SystemExit(
@@ -39,10 +39,10 @@ def read(paths: Sequence[Path]) -> Numbers:
             )
         with path.open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.DictReader(file) if row["category"] == "all"]
-        there = {(suite, system) for suite, system, _ in found}
+        there = {(suite, system) for suite, system, _ in numbers}
         fresh = [row for row in rows if (row["suite"], row["system"]) not in there]
-        found |= {(row["suite"], row["system"], row["measure"]): row for row in fresh}
-    return found
+        numbers |= {(row["suite"], row["system"], row["measure"]): row for row in fresh}
+    return numbers
 
 
 def table(numbers: Numbers) -> str:

@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def requests(tmp_path: Path) -> Path:
     path = tmp_path / "in.jsonl"
-    path.write_text("\n".join(json.dumps({**SIZE, **one}) for one in REQUESTS) + "\n")
+    path.write_text("\n".join(json.dumps({**SIZE, **request}) for request in REQUESTS) + "\n")
     return path
 
 
@@ -92,11 +92,11 @@ def test_every_request_gives_what_generate_gives_for_it_alone(
         dy.generate(model, dy.Regex("the cat [a-z ]+."), 1, 16, num_inference_steps=9, guidance_scale=1.0),
     ]
     for row, expected in zip(found, alone, strict=True):
-        assert row["texts"] == [one.text for one in expected]
-        assert row["tokens"] == [list(one.tokens) for one in expected]
+        assert row["texts"] == [sample.text for sample in expected]
+        assert row["tokens"] == [list(sample.tokens) for sample in expected]
         assert row["satisfied"] == [True] * len(expected)
         assert row["seed"] == expected[0].seed[0]
-        assert row["log_p_text"] == pytest.approx([one.log_p_text for one in expected], abs=1e-6)
+        assert row["log_p_text"] == pytest.approx([sample.log_p_text for sample in expected], abs=1e-6)
     assert all(re.fullmatch("the dog [a-z ]+.", text) for text in found[0]["texts"])
     assert "dog" not in found[3]["texts"][0]
     assert int(found[2]["texts"][0]) in (10, 11, 12)
@@ -125,7 +125,7 @@ def test_requests_with_the_same_settings_are_denoised_together(monkeypatch: pyte
         {"choice": ["the dog saw the cup.", "the cat took the box."], "seed": 3, "n": 3},
         {"contains": ["box"], "decode": "sample"},
     ]
-    lines = [Line(i, json.dumps({**SIZE, **one}).encode()) for i, one in enumerate(asked, 1)]
+    lines = [Line(i, json.dumps({**SIZE, **request}).encode()) for i, request in enumerate(asked, 1)]
     together = list(answer_lines(shared_model(), lines, tokens=True))
     assert calls == [6, 2]
     calls.clear()
@@ -160,8 +160,8 @@ def test_a_network_s_requests_are_the_same_alone(
     assert made == [3]
     assert together == [
         [
-            list(one.tokens)
-            for one in dy.generate(
+            list(sample.tokens)
+            for sample in dy.generate(
                 model,
                 dy.Regex("(?s).{1,6}"),
                 1,
@@ -177,7 +177,7 @@ def test_a_network_s_requests_are_the_same_alone(
 
 def test_one_wrong_request_does_not_spoil_its_group() -> None:
     asked: list[dict[str, Any]] = [{"regex": "the [a-z ]+."}, {"regex": "x{90}"}, {"choice": ["the cat."]}]
-    lines = [Line(i, json.dumps({**SIZE, **one}).encode()) for i, one in enumerate(asked, 1)]
+    lines = [Line(i, json.dumps({**SIZE, **request}).encode()) for i, request in enumerate(asked, 1)]
     one, two, three = answer_lines(shared_model(), lines)
     assert re.fullmatch("the [a-z ]+.", one["texts"][0])
     assert "no sequence of 16 tokens" in two["error"]
@@ -190,10 +190,13 @@ def test_a_length_of_its_own_does_not_depend_on_the_others() -> None:
         {"regex": "[a-z]{50}"},
         {"regex": "the [a-z ]+.", "seed": 1},
     ]
-    lines = [Line(i, json.dumps({"steps": 4, "length": "auto", **one}).encode()) for i, one in enumerate(asked, 1)]
+    lines = [
+        Line(i, json.dumps({"steps": 4, "length": "auto", **request}).encode())
+        for i, request in enumerate(asked, 1)
+    ]
     together = list(answer_lines(shared_model(), lines, tokens=True))
-    for row, one in zip(together, asked, strict=True):
-        wanted, seed = dy.Regex(one["regex"]), one.get("seed", 0)
+    for row, request in zip(together, asked, strict=True):
+        wanted, seed = dy.Regex(request["regex"]), request.get("seed", 0)
         (expected,) = dy.generate(shared_model(), wanted, 1, "auto", num_inference_steps=4, seed=seed)
         assert row["tokens"] == [list(expected.tokens)]
     assert len(together[0]["tokens"][0]) < len(together[1]["tokens"][0])

@@ -229,7 +229,10 @@ def test_values_that_a_type_refuses_are_said_and_written_anew(folder: Path) -> N
 
 
 def answers(*requests: dict[str, object], modules: Sequence[str] = ()) -> list[dict[str, Any]]:
-    lines = [Line(i, json.dumps({"length": 12, "steps": 4, **one}).encode()) for i, one in enumerate(requests, 1)]
+    lines = [
+        Line(i, json.dumps({"length": 12, "steps": 4, **request}).encode())
+        for i, request in enumerate(requests, 1)
+    ]
     return list(answer_lines(MODEL, lines, modules=modules))
 
 

@@ -39,14 +39,14 @@ def test_a_sample_is_the_same_whatever_its_batch(plaid: dy.PlaidLM, method: dy.s
 
 
 def test_the_same_seed_and_batch_give_identical_bits(plaid: dy.PlaidLM) -> None:
-    one, two = (dy.sample(plaid, n=3, length=9, num_inference_steps=15, seed=2) for _ in range(2))
-    assert torch.equal(one.state.z, two.state.z)
-    assert torch.equal(one.logits, two.logits)
+    first, second = (dy.sample(plaid, n=3, length=9, num_inference_steps=15, seed=2) for _ in range(2))
+    assert torch.equal(first.state.z, second.state.z)
+    assert torch.equal(first.logits, second.logits)
 
 
 def test_another_seed_gives_another_sample(plaid: dy.PlaidLM) -> None:
-    one, two = (dy.sample(plaid, n=1, length=9, num_inference_steps=15, seed=seed) for seed in (1, 2))
-    assert not torch.equal(one.state.z, two.state.z)
+    first, second = (dy.sample(plaid, n=1, length=9, num_inference_steps=15, seed=seed) for seed in (1, 2))
+    assert not torch.equal(first.state.z, second.state.z)
 
 
 def test_samples_of_a_batch_differ(plaid: dy.PlaidLM) -> None:

@@ -78,10 +78,10 @@ def test_the_page_has_every_step_and_the_text(model: MarkovLM) -> None:
         callback_on_step_end=lambda _, state: states.append(state),
     )
     page, found = run(model, constraint, 2)
-    for i, (sample, one) in enumerate(zip(page.data["samples"], found, strict=True)):
-        assert page.text(sample["final"]) == one.text
+    for i, (sample, text) in enumerate(zip(page.data["samples"], found, strict=True)):
+        assert page.text(sample["final"]) == text.text
         assert sample["satisfied"] is True
-        assert sample["curve"] == pytest.approx(one.log_acceptance, abs=1e-3)
+        assert sample["curve"] == pytest.approx(text.log_acceptance, abs=1e-3)
         assert [frame["step"] for frame in sample["frames"]] == list(range(STEPS))
         for frame, state in zip(sample["frames"], states, strict=True):
             assert state.prediction is not None
@@ -101,9 +101,9 @@ def test_what_exact_decoding_changed_is_marked(model: MarkovLM) -> None:
 
     options: dict[str, Any] = {"length": LENGTH, "num_inference_steps": 2, "guidance": "none"}
     dy.generate(model, constraint, callback_on_step_end=keep, **options)
-    page, (one,) = run(model, constraint, **options)
+    page, (text,) = run(model, constraint, **options)
     sample = page.data["samples"][0]
-    differs = [mine != drafted for mine, drafted in zip(one.tokens, drafts[-1], strict=True)]
+    differs = [mine != drafted for mine, drafted in zip(text.tokens, drafts[-1], strict=True)]
     assert sample["changed"] == differs[: len(sample["final"])]
     assert any(sample["changed"])
     assert sample["curve"] == [None, None]
@@ -135,12 +135,12 @@ def test_the_page_needs_nothing_from_elsewhere(model: MarkovLM) -> None:
 
 
 def test_batches_are_put_together_in_order(model: MarkovLM) -> None:
-    one, _ = run(model, dy.Regex("the .*"), 5)
+    page, _ = run(model, dy.Regex("the .*"), 5)
     parts, found = run(model, dy.Regex("the .*"), 5, batch_size=2)
     assert [sample["seed"] for sample in parts.data["samples"]] == [[0, i] for i in range(5)]
-    for left, right, text in zip(one.data["samples"], parts.data["samples"], found, strict=True):
+    for left, right, text in zip(page.data["samples"], parts.data["samples"], found, strict=True):
         assert parts.text(right["final"]) == text.text
-        assert [one.text(frame["tokens"]) for frame in left["frames"]] == [
+        assert [page.text(frame["tokens"]) for frame in left["frames"]] == [
             parts.text(frame["tokens"]) for frame in right["frames"]
         ]
 
@@ -174,7 +174,7 @@ def test_of_particles_the_first_is_recorded(model: MarkovLM) -> None:
     )
     page = Page(trace.page(model, found))
     assert page.data["particles"] == 3
-    assert [page.text(sample["final"]) for sample in page.data["samples"]] == [one.text for one in found]
+    assert [page.text(sample["final"]) for sample in page.data["samples"]] == [text.text for text in found]
 
 
 def test_a_trace_of_other_texts_is_refused(model: MarkovLM) -> None:

@@ -111,9 +111,9 @@ class AcceptanceLaws:
         logits = random_logits(1, 5, 6)
         whole = acceptance(logits, automaton, logits=True, backend=self.backend)
         for i in range(5):
-            one = acceptance(logits[i : i + 1], automaton, logits=True, backend=self.backend)
-            assert torch.equal(one.log_p_language, whole.log_p_language[i : i + 1])
-            assert torch.equal(one.marginals, whole.marginals[i : i + 1])
+            alone = acceptance(logits[i : i + 1], automaton, logits=True, backend=self.backend)
+            assert torch.equal(alone.log_p_language, whole.log_p_language[i : i + 1])
+            assert torch.equal(alone.marginals, whole.marginals[i : i + 1])
 
     def test_different_automata_in_one_batch_are_as_one_by_one(self) -> None:
         automata = [automaton_of(pattern, "eos") for pattern in PATTERNS]

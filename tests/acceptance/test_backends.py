@@ -35,9 +35,9 @@ def test_the_backends_agree_in_single_precision_on_many_tokens() -> None:
     vocabulary = Vocabulary([*tokens, None], eos_id=len(tokens))
     automaton = align(Regex("([A-M][A-Z])*QQ[A-Z]+"), vocabulary, "eos")
     logits = 3 * torch.randn(2, 20, len(vocabulary), generator=torch.Generator().manual_seed(0))
-    one, two = (acceptance(logits, automaton, logits=True, backend=b) for b in ("numba", "torch"))
-    assert torch.allclose(one.log_p_language, two.log_p_language, rtol=1e-5)
-    assert torch.allclose(one.marginals, two.marginals, rtol=1e-4, atol=1e-7)
+    by_numba, by_torch = (acceptance(logits, automaton, logits=True, backend=b) for b in ("numba", "torch"))
+    assert torch.allclose(by_numba.log_p_language, by_torch.log_p_language, rtol=1e-5)
+    assert torch.allclose(by_numba.marginals, by_torch.marginals, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def test_the_best_string_is_the_maximum_over_all(pattern: str, framing: Framing)
     logits = random_logits(11, 3, 4)
     found = decode(logits, automaton, "best", logits=True)
     for i, probs in enumerate(logits.softmax(-1)):
-        ids, p = max(enumerate_strings(probs, automaton), key=lambda one: one[1])
+        ids, p = max(enumerate_strings(probs, automaton), key=lambda item: item[1])
         assert tuple(found.tokens[i].tolist()) == ids
         assert float(found.log_p_text[i].exp()) == pytest.approx(p, rel=1e-9)
 
@@ -32,7 +32,7 @@ def test_the_best_string_is_the_maximum_over_all(pattern: str, framing: Framing)
 def test_the_k_best_are_those_of_sorting_all(pattern: str, framing: Framing) -> None:
     automaton = automaton_of(pattern, framing)
     logits = random_logits(12, 1, 4)
-    wanted = sorted(enumerate_strings(logits.softmax(-1)[0], automaton), key=lambda one: -one[1])[:7]
+    wanted = sorted(enumerate_strings(logits.softmax(-1)[0], automaton), key=lambda item: -item[1])[:7]
     found = top(logits, automaton, 7, logits=True)[0]
     assert [tuple(ids) for _, ids in found] == [ids for ids, _ in wanted]
     assert np.exp([value for value, _ in found]) == pytest.approx([p for _, p in wanted], rel=1e-9)
@@ -110,7 +110,7 @@ def test_path_marginals_are_p_along_the_most_probable_path_of_states(pattern: st
     automaton = automaton_of(pattern, framing)
     logits = random_logits(16, 1, 4)
     probs = logits.softmax(-1)[0]
-    path, share = max(state_paths(pattern, framing, probs).items(), key=lambda one: one[1])
+    path, share = max(state_paths(pattern, framing, probs).items(), key=lambda item: item[1])
     found = path_acceptance(logits, automaton, logits=True)
     assert float(found.log_p_language.exp()) == pytest.approx(share, rel=1e-9)
     for k in range(4):

@@ -152,9 +152,9 @@ def test_logits_of_a_thousand_keep_their_digits() -> None:
 
 def test_two_runs_have_the_same_bits() -> None:
     logits = random_scores(2, 6)
-    one, two = (acceptance(logits, FEW_STATES, logits=True, backend="triton") for _ in range(2))
-    assert torch.equal(one.log_p_language, two.log_p_language)
-    assert torch.equal(one.marginals, two.marginals)
+    first, second = (acceptance(logits, FEW_STATES, logits=True, backend="triton") for _ in range(2))
+    assert torch.equal(first.log_p_language, second.log_p_language)
+    assert torch.equal(first.marginals, second.marginals)
 
 
 @pytest.mark.parametrize("automaton", [FEW_STATES, MANY_STATES], ids=["few states", "many states"])

@@ -194,16 +194,16 @@ def test_a_near_miss_is_one_change_away_and_fails() -> None:
     text, words = [0, 1, 3, 2], [0, 1, 2, 3]
     changed = {tuple(text[:i] + new + text[i + 1 :]) for i in range(4) for new in ([], *([w] for w in words))}
     changed |= {(*text[:i], text[i + 1], text[i], *text[i + 2 :]) for i in range(3)}
-    failing = {one for one in changed if not re.fullmatch("a.* b.* c.*", vocabulary.spell(one).decode())}
+    failing = {ids for ids in changed if not re.fullmatch("a.* b.* c.*", vocabulary.spell(ids).decode())}
     rng = np.random.default_rng(0)
     found = {
         tuple(made)
         for _ in range(200)
         if (made := near_miss([*text, 4, 4], constraint, vocabulary, [[*words, 4, 4]], rng)) is not None
     }
-    assert {one[: one.index(4)] for one in found} <= failing
+    assert {ids[: ids.index(4)] for ids in found} <= failing
     assert len(found) > len(failing) / 2
-    assert {len(one) for one in found} == {6}
+    assert {len(ids) for ids in found} == {6}
 
 
 def test_where_nothing_can_fail_there_is_no_near_miss() -> None:

@@ -80,7 +80,9 @@ class TinyPlan:
     def system(self, name: str) -> System:
         if name == "missing":
             raise ImportError("no module named missing")
-        systems: dict[str, System] = {one.name: one for one in (Digits(), NoLetters(), Fatal(), Interrupted())}
+        systems: dict[str, System] = {
+            system.name: system for system in (Digits(), NoLetters(), Fatal(), Interrupted())
+        }
         return systems[name]
 
     def valid(self, system: str, case: Case, text: str) -> bool:

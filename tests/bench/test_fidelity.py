@@ -101,10 +101,10 @@ def test_masked_decoding_goes_on_where_the_model_would_not() -> None:
 def test_rows_are_the_same_for_the_same_seed() -> None:
     study = replace(TINY, methods=("posterior", "path"), constraints=("first word",))
     told: list[str] = []
-    one = [{**row, "seconds": 0} for row in fidelity.measure(study, told.append)]
+    first = [{**row, "seconds": 0} for row in fidelity.measure(study, told.append)]
     two = [{**row, "seconds": 0} for row in fidelity.measure(study)]
-    assert one == two
-    assert [(row["method"], row["scale"], row["K"]) for row in one] == [
+    assert first == two
+    assert [(row["method"], row["scale"], row["K"]) for row in first] == [
         ("rejection", None, None),
         ("decoding", None, None),
         ("autoregressive", None, None),
@@ -113,7 +113,7 @@ def test_rows_are_the_same_for_the_same_seed() -> None:
         ("particles (posterior)", 1.0, 1),
         ("particles (posterior)", 1.0, 2),
     ]
-    assert all(row["n"] == 6 and 0 <= row["tv"] <= 1 and row["tv_floor"] > 0 for row in one)
+    assert all(row["n"] == 6 and 0 <= row["tv"] <= 1 and row["tv_floor"] > 0 for row in first)
     assert told
 
 

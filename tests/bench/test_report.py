@@ -293,15 +293,15 @@ def test_a_better_run_is_called_better_and_the_other_way_round_worse(tmp_path: P
     good = [*rows("auto", "s/a/1", "yyyy", 1.0), *rows("auto", "s/a/2", "yyyy", 1.0)]
     bad = [*rows("auto", "s/a/1", "nnyy", 2.0), *rows("auto", "s/a/2", "nnny", 4.0)]
     a, b = str(run_folder(tmp_path / "a", bad)), str(run_folder(tmp_path / "b", good))
-    there = {one.measure: one for one in comparison.compare(a, b, scorer=None)}
+    there = {difference.measure: difference for difference in comparison.compare(a, b, scorer=None)}
     assert there["satisfied"].verdict == "better"
     assert there["satisfied"].change.estimate == pytest.approx((0.5 + 0.75) / 2)
     assert there["seconds a sample"].verdict == "better"
     assert there["seconds a sample"].change.estimate == pytest.approx(1 / math.sqrt(8))
     assert there["perplexity of matching"].verdict == "not measured"
-    back = {one.measure: one.verdict for one in comparison.compare(b, a, scorer=None)}
+    back = {difference.measure: difference.verdict for difference in comparison.compare(b, a, scorer=None)}
     assert (back["satisfied"], back["seconds a sample"]) == ("worse", "worse")
-    same = {one.measure: one.verdict for one in comparison.compare(a, a, scorer=None)}
+    same = {difference.measure: difference.verdict for difference in comparison.compare(a, a, scorer=None)}
     assert same["satisfied"] == "the same"
 
 

@@ -108,7 +108,7 @@ def test_a_finished_run_is_not_done_again(tmp_path: Path) -> None:
     seen: list[Progress] = []
     run(tmp_path / "run", jobs("digits"), on_progress=seen.append)
     assert (tmp_path / "run" / "samples.jsonl").read_bytes() == before
-    assert [(one.done, one.total) for one in seen] == [(4, 4)]
+    assert [(progress.done, progress.total) for progress in seen] == [(4, 4)]
 
 
 def test_a_system_added_later_leaves_the_others_alone(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_the_paper_s_system_is_gradient_guidance_as_published(model: Path) -> No
         guidance=lambda automata: GradientGuidance(automata, 2.5, guided_selfcond=False),
         decode="argmax",
     )
-    assert system.generate(constraint, 2, 16, 5) == [one.text for one in published]
+    assert system.generate(constraint, 2, 16, 5) == [sample.text for sample in published]
 
 
 def test_the_plain_model_ignores_the_constraint(model: Path) -> None:

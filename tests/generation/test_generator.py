@@ -33,9 +33,9 @@ def test_a_regex_is_always_matched(model: MarkovLM, guidance: str) -> None:
         guidance=guidance,
     )
     assert len(found) == 4
-    for one in found:
-        assert one.satisfied
-        assert re.fullmatch(r"[a-z ]*dog[a-z ]*\.", one.text)
+    for sample in found:
+        assert sample.satisfied
+        assert re.fullmatch(r"[a-z ]*dog[a-z ]*\.", sample.text)
 
 
 def test_a_schema_is_always_valid(model: MarkovLM) -> None:
@@ -45,15 +45,15 @@ def test_a_schema_is_always_valid(model: MarkovLM) -> None:
         "required": ["name", "size"],
     }
     jsonschema_rs = pytest.importorskip("jsonschema_rs", reason="pip install 'diffinity[dev]'")
-    for one in dy.generate(model, dy.JsonSchema(schema), n=4, length=LENGTH, num_inference_steps=24):
-        assert jsonschema_rs.is_valid(schema, json.loads(one.text))
+    for sample in dy.generate(model, dy.JsonSchema(schema), n=4, length=LENGTH, num_inference_steps=24):
+        assert jsonschema_rs.is_valid(schema, json.loads(sample.text))
 
 
 def test_boolean_combinations_hold(model: MarkovLM) -> None:
     both = dy.Regex(r"the [a-z ]+\.") & ~dy.Regex(r"(?s).*cat.*")
-    for one in dy.generate(model, both, n=6, length=LENGTH, num_inference_steps=24):
-        assert re.fullmatch(r"the [a-z ]+\.", one.text)
-        assert "cat" not in one.text
+    for sample in dy.generate(model, both, n=6, length=LENGTH, num_inference_steps=24):
+        assert re.fullmatch(r"the [a-z ]+\.", sample.text)
+        assert "cat" not in sample.text
 
 
 def test_one_constraint_for_each_text(model: MarkovLM) -> None:
@@ -69,8 +69,10 @@ def test_one_constraint_for_each_text(model: MarkovLM) -> None:
 
 
 def test_a_prefix_is_how_the_text_starts(model: MarkovLM) -> None:
-    for one in dy.generate(model, dy.Regex(".*\\."), n=3, length=LENGTH, num_inference_steps=16, prefix="the dog"):
-        assert one.text.startswith("the dog")
+    for sample in dy.generate(
+        model, dy.Regex(".*\\."), n=3, length=LENGTH, num_inference_steps=16, prefix="the dog"
+    ):
+        assert sample.text.startswith("the dog")
 
 
 def test_a_text_is_the_same_whatever_its_batch(model: MarkovLM) -> None:
@@ -79,14 +81,16 @@ def test_a_text_is_the_same_whatever_its_batch(model: MarkovLM) -> None:
     whole = dy.generate(model, constraint, n=6, **options)  # type: ignore[arg-type]
     for size in (1, 4):
         parts = dy.generate(model, constraint, n=6, batch_size=size, **options)  # type: ignore[arg-type]
-        assert [one.text for one in parts] == [one.text for one in whole]
-    assert [one.seed for one in whole] == [(4, i) for i in range(6)]
+        assert [sample.text for sample in parts] == [sample.text for sample in whole]
+    assert [sample.seed for sample in whole] == [(4, i) for i in range(6)]
 
 
 def test_acceptance_along_the_way_is_reported(model: MarkovLM) -> None:
-    (one,) = dy.generate(model, dy.Regex("the dog.*"), length=LENGTH, num_inference_steps=30, guidance="posterior")
-    assert len(one.log_acceptance) == 30
-    assert one.log_acceptance[-1] > one.log_acceptance[0]
+    (sample,) = dy.generate(
+        model, dy.Regex("the dog.*"), length=LENGTH, num_inference_steps=30, guidance="posterior"
+    )
+    assert len(sample.log_acceptance) == 30
+    assert sample.log_acceptance[-1] > sample.log_acceptance[0]
 
 
 def test_an_impossible_length_is_refused_before_the_first_step(model: MarkovLM) -> None:
@@ -99,19 +103,21 @@ def _never(*_: object) -> bool:
 
 
 def test_sampled_decoding_satisfies_too(model: MarkovLM) -> None:
-    for one in dy.generate(
+    for sample in dy.generate(
         model, dy.Regex("the dog.*"), n=3, length=LENGTH, num_inference_steps=4, decode="sample"
     ):
-        assert one.satisfied
-        assert one.text.startswith("the dog")
+        assert sample.satisfied
+        assert sample.text.startswith("the dog")
 
 
 def test_argmax_says_whether_it_matched(model: MarkovLM) -> None:
     found = dy.generate(
         model, dy.Regex("x{3}"), n=4, length=LENGTH, num_inference_steps=4, decode="argmax", guidance="none"
     )
-    assert [one.satisfied for one in found] == [re.fullmatch("x{3}", one.text) is not None for one in found]
-    assert not all(one.satisfied for one in found)
+    assert [sample.satisfied for sample in found] == [
+        re.fullmatch("x{3}", sample.text) is not None for sample in found
+    ]
+    assert not all(sample.satisfied for sample in found)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +146,9 @@ class Size(BaseModel):
 
 def test_a_pydantic_model_in_instances_out(model: MarkovLM) -> None:
     for asked in (Size, dy.JsonSchema(Size), dy.JsonSchema(Size) & ~dy.Regex(".*box.*")):
-        (one,) = dy.generate(model, asked, length=LENGTH, num_inference_steps=16)
-        assert isinstance(one.value, Size)
-        assert one.value.model_dump() == json.loads(one.text)
+        (sample,) = dy.generate(model, asked, length=LENGTH, num_inference_steps=16)
+        assert isinstance(sample.value, Size)
+        assert sample.value.model_dump() == json.loads(sample.text)
 
 
 def test_a_type_in_its_value_out(model: MarkovLM) -> None:
@@ -153,11 +159,11 @@ def test_a_type_in_its_value_out(model: MarkovLM) -> None:
 
 
 def test_what_does_not_match_has_no_value(model: MarkovLM) -> None:
-    (one,) = dy.generate(
+    (sample,) = dy.generate(
         model, dy.Regex("x{3}"), length=LENGTH, num_inference_steps=4, decode="argmax", guidance="none"
     )
-    assert not one.satisfied
-    assert one.value is None
+    assert not sample.satisfied
+    assert sample.value is None
 
 
 def test_auto_length_is_comfortable_for_the_longest_need(model: MarkovLM) -> None:
@@ -175,8 +181,8 @@ def test_streamed_drafts_end_in_what_generate_returns(model: MarkovLM) -> None:
     options = {"n": 3, "length": LENGTH, "num_inference_steps": 12, "seed": 2}
     constraint = dy.Regex("the [a-z ]+.")
     seen = list(dy.stream(model, constraint, every=4, batch_size=2, **options))  # type: ignore[arg-type]
-    drafts = [one for one in seen if isinstance(one, dy.Draft)]
-    texts = [one for one in seen if isinstance(one, dy.Generated)]
+    drafts = [event for event in seen if isinstance(event, dy.Draft)]
+    texts = [event for event in seen if isinstance(event, dy.Generated)]
     assert texts == dy.generate(model, constraint, **options)  # type: ignore[arg-type]
     assert [(draft.step, len(draft.texts)) for draft in drafts] == [
         (4, 2),
@@ -200,7 +206,7 @@ def test_explicit_seeds_give_the_same_texts_in_any_company(model: MarkovLM) -> N
         batch_size=2,
         **options,  # type: ignore[arg-type]
     )
-    assert [one.text for one in mixed[1:]] == [three[2].text, three[0].text]
+    assert [sample.text for sample in mixed[1:]] == [three[2].text, three[0].text]
 
 
 def test_chunks_keep_within_the_memory_limit_and_change_no_text(model: MarkovLM) -> None:
@@ -217,7 +223,7 @@ def test_chunks_keep_within_the_memory_limit_and_change_no_text(model: MarkovLM)
     with use_limits(memory_bytes=500_000):
         parts = dy.generate(model, constraint, **options)  # type: ignore[arg-type]
     assert max(rows) < 4
-    assert [one.text for one in parts] == [one.text for one in whole]
+    assert [sample.text for sample in parts] == [sample.text for sample in whole]
 
 
 def test_a_text_is_the_same_whoever_leaves_its_batch() -> None:

@@ -134,7 +134,7 @@ def test_a_trajectory_weighs_what_its_densities_say(by: float, temp: float) -> N
     """With one particle the evidence is Π p/r·ψ(z_0), computed here from densities and the states themselves."""
     model, steps = OneNumber(), 3
     generators = [sample_generator(0, i) for i in range(4)]
-    states = [torch.cat([torch.randn(1, generator=one, dtype=torch.float64) for one in generators])]
+    states = [torch.cat([torch.randn(1, generator=generator, dtype=torch.float64) for generator in generators])]
 
     def keep(_step: int, state: SamplerState) -> None:
         states.append(state.z[:, 0, 0])

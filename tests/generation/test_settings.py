@@ -70,9 +70,9 @@ def test_command_line_and_request_mean_the_same() -> None:
 
 
 def test_every_setting_says_what_it_is() -> None:
-    for one in fields(dy.GenerationSettings):
-        assert one.metadata["help"]
-        assert one.metadata["accepts"]
+    for field in fields(dy.GenerationSettings):
+        assert field.metadata["help"]
+        assert field.metadata["accepts"]
 
 
 def test_settings_and_options_go_together() -> None:

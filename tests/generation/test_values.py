@@ -43,23 +43,23 @@ class Broken(BaseModel):
 def test_a_text_that_a_validator_refuses_is_kept_with_the_reason() -> None:
     texts = dy.generate(MODEL, Even, n=8, length=12, decode="sample", **SMALL)
     assert len(texts) == 8
-    assert all(one.satisfied for one in texts)
-    refused = [one for one in texts if one.value is None]
+    assert all(sample.satisfied for sample in texts)
+    refused = [sample for sample in texts if sample.value is None]
     assert refused
-    for one in refused:
-        assert one.value_error == "n: Value error, must be even"
-        assert "must be even" in repr(one)
-        assert one.as_json()["value_error"] == one.value_error
-    for one in texts:
-        if one not in refused:
-            assert isinstance(one.value, Even)
-            assert one.value_error is None
-            assert "value_error" not in one.as_json()
+    for sample in refused:
+        assert sample.value_error == "n: Value error, must be even"
+        assert "must be even" in repr(sample)
+        assert sample.as_json()["value_error"] == sample.value_error
+    for sample in texts:
+        if sample not in refused:
+            assert isinstance(sample.value, Even)
+            assert sample.value_error is None
+            assert "value_error" not in sample.as_json()
 
 
 def test_a_validator_that_fails_in_any_way_loses_no_text() -> None:
-    (one,) = dy.generate(MODEL, Broken, length=12, **SMALL)
-    assert (one.value, one.value_error) == (None, "RuntimeError: the database is away")
+    (sample,) = dy.generate(MODEL, Broken, length=12, **SMALL)
+    assert (sample.value, sample.value_error) == (None, "RuntimeError: the database is away")
 
 
 def test_a_decimal_that_is_refused_is_a_reason() -> None:
@@ -68,15 +68,15 @@ def test_a_decimal_that_is_refused_is_a_reason() -> None:
 
     results = dy.generate(MODEL, Price, n=4, length="auto", decode="sample", seed=2, **SMALL)
     assert len(results) == 4
-    for one in results:
-        assert (one.value is None) == (one.value_error is not None)
+    for sample in results:
+        assert (sample.value is None) == (sample.value_error is not None)
 
 
 def test_retry_invalid_writes_refused_texts_anew() -> None:
     options = {"n": 8, "length": 12, "decode": "sample", **SMALL}
     once = dy.generate(MODEL, Even, **options)
     again = dy.generate(MODEL, Even, retry_invalid=40, **options)
-    assert all(isinstance(one.value, Even) for one in again)
+    assert all(isinstance(sample.value, Even) for sample in again)
     for before, after in zip(once, again, strict=True):
         if before.value_error is None:
             assert after == before
@@ -85,15 +85,17 @@ def test_retry_invalid_writes_refused_texts_anew() -> None:
             repeated = dy.generate(MODEL, Even, seeds=[after.seed], **{**options, "n": 1})
             assert repeated[0].text == after.text
     streamed = [
-        one for one in dy.stream(MODEL, Even, retry_invalid=40, every=99, **options) if not hasattr(one, "texts")
+        event
+        for event in dy.stream(MODEL, Even, retry_invalid=40, every=99, **options)
+        if not hasattr(event, "texts")
     ]
     assert streamed == again
 
 
 def test_retries_end_and_keep_the_text() -> None:
-    (one,) = dy.generate(MODEL, Broken, length=12, retry_invalid=2, **SMALL)
-    assert one.value_error is not None
-    assert one.satisfied
+    (sample,) = dy.generate(MODEL, Broken, length=12, retry_invalid=2, **SMALL)
+    assert sample.value_error is not None
+    assert sample.satisfied
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, True, "2"])
@@ -109,15 +111,15 @@ def test_numbers_of_things_are_whole(name: str) -> None:
 
 
 def test_a_type_beside_other_constraints_has_values() -> None:
-    (one,) = dy.generate(MODEL, OfType(Even) & dy.Regex(".*4.*"), length=12, **SMALL)
-    assert one.value == Even(n=4)
+    (sample,) = dy.generate(MODEL, OfType(Even) & dy.Regex(".*4.*"), length=12, **SMALL)
+    assert sample.value == Even(n=4)
 
 
 def test_a_constraint_that_needs_more_than_the_default_length_gets_it(caplog: pytest.LogCaptureFixture) -> None:
     assert MODEL.sampling_defaults.length == 64
     with caplog.at_level(logging.INFO, logger="diffinity"):
-        (one,) = dy.generate(MODEL, dy.Regex("z{100}"), num_inference_steps=2)
-    assert one.text == "z" * 100
+        (sample,) = dy.generate(MODEL, dy.Regex("z{100}"), num_inference_steps=2)
+    assert sample.text == "z" * 100
     assert "does not fit the model's 64 tokens" in caplog.text
     assert dy.Generator(MODEL, dy.Regex("z{9}")).length == 64
 
@@ -134,9 +136,9 @@ def test_a_default_length_that_does_not_do_says_where_it_comes_from() -> None:
 
 def test_a_search_shows_the_text_around_the_match_and_no_end_token() -> None:
     options: dict[str, Any] = {"length": 24, "framing": "search", "num_inference_steps": 8, "decode": "sample"}
-    for one in dy.generate(MODEL, dy.Regex("dog|cat"), n=12, **options):
-        assert "<|endoftext|>" not in one.text
-        assert "dog" in one.text or "cat" in one.text
+    for sample in dy.generate(MODEL, dy.Regex("dog|cat"), n=12, **options):
+        assert "<|endoftext|>" not in sample.text
+        assert "dog" in sample.text or "cat" in sample.text
     for draft in dy.stream(MODEL, dy.Regex("dog"), **options):
         assert "<|endoftext|>" not in (draft.text if isinstance(draft, dy.Generated) else draft.texts[0])
 
@@ -198,6 +200,6 @@ def test_progress_is_a_bar_on_stderr(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_deadline_is_of_the_whole_call() -> None:
     options: dict[str, Any] = {"n": 4, "length": 12, "batch_size": 1, "num_inference_steps": 10_000_000}
     results = dy.generate(MODEL, dy.Regex("the [a-z ]+."), deadline=0.2, **options)
-    assert [one.finish_reason for one in results] == ["deadline"] * 4
-    assert all(one.satisfied for one in results)
-    assert [one.log_acceptance for one in results[1:]] == [()] * 3  # nothing was left for them
+    assert [sample.finish_reason for sample in results] == ["deadline"] * 4
+    assert all(sample.satisfied for sample in results)
+    assert [sample.log_acceptance for sample in results[1:]] == [()] * 3  # nothing was left for them

@@ -135,7 +135,7 @@ def test_own_tokens_or_a_draw_are_together_a_draw_given_acceptance() -> None:
 
 def test_greedy_rows_become_the_best_string() -> None:
     tokens, window, probs = draws(50, seed=2, greedy=True)
-    best = max(enumerate_strings(probs, window), key=lambda one: one[1])[0]
+    best = max(enumerate_strings(probs, window), key=lambda item: item[1])[0]
     own = [ids for ids in tokens.tolist() if tuple(ids) != best]
     assert all(window.accepts(ids) for ids in own)
     assert len(own) < 50

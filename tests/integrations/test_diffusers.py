@@ -250,7 +250,7 @@ def test_a_constrained_scheduler_looks_like_its_own_kind(scheduler: Any) -> None
     assert isinstance(made, before)
     assert type(scheduler) is before
     for method in ("step", "set_timesteps"):
-        ours, theirs = (inspect.signature(getattr(one, method)).parameters for one in (made, scheduler))
+        ours, theirs = (inspect.signature(getattr(owner, method)).parameters for owner in (made, scheduler))
         assert list(ours) == list(theirs)
     assert dict(made.config) == dict(scheduler.config)
     again = constrained_scheduler(made, dy.Regex("no"), TOKENIZER)

@@ -88,8 +88,8 @@ def test_processors_tokenizers_and_vocabularies_are_read_alike() -> None:
             self.tokenizer = tokenizer
 
     backend: Tokenizer = tokenizer.backend_tokenizer
-    tokens = [vocabulary_of(one).tokens for one in (tokenizer, Processor(), backend, vocabulary_of(tokenizer))]
-    assert all(one == tokens[0] for one in tokens)
+    tokens = [vocabulary_of(form).tokens for form in (tokenizer, Processor(), backend, vocabulary_of(tokenizer))]
+    assert all(other == tokens[0] for other in tokens)
 
 
 def test_a_tokenizer_that_changes_texts_after_decoding_is_refused() -> None:

@@ -32,8 +32,8 @@ def test_texts_do_not_depend_on_the_batch(model: PlaidLM, guidance: str) -> None
         whole = dy.generate(model, dy.Regex("the [a-z ]+"), batch_size=5, **options)  # type: ignore[arg-type]
         for size in (1, 2):
             parts = dy.generate(model, dy.Regex("the [a-z ]+"), batch_size=size, **options)  # type: ignore[arg-type]
-            assert [one.tokens for one in parts] == [one.tokens for one in whole]
-            assert [one.log_p_text for one in parts] == [one.log_p_text for one in whole]
+            assert [sample.tokens for sample in parts] == [sample.tokens for sample in whole]
+            assert [sample.log_p_text for sample in parts] == [sample.log_p_text for sample in whole]
     finally:
         torch.set_num_threads(threads)
 

@@ -249,5 +249,5 @@ def test_too_few_steps_are_told_from_the_truth_by_the_same_test() -> None:
 def test_latents_far_from_all_known_tokens_give_distributions_all_the_same() -> None:
     model = dy.fit_markov(["a plain text.", "another plain text, and longer."], order=1, vocab_size=300)
     wanted = [dy.Text("</script> & it is € long\nsecond line"), dy.Regex("x{3}")]
-    for one in dy.generate(model, wanted, length=80, num_inference_steps=6, guidance="path"):
-        assert one.satisfied
+    for sample in dy.generate(model, wanted, length=80, num_inference_steps=6, guidance="path"):
+        assert sample.satisfied

@@ -28,16 +28,16 @@ def autoregressive() -> AutoregressiveLM:
 
 def test_a_causal_network_does_not_see_what_comes_later() -> None:
     model = autoregressive()
-    one = torch.tensor([[1, 2, 3, 4, 5]])
+    tokens = torch.tensor([[1, 2, 3, 4, 5]])
     other = torch.tensor([[1, 2, 3, 6, 6]])
-    assert torch.allclose(model.log_probs(one)[:, :3], model.log_probs(other)[:, :3], atol=1e-6)
-    assert not torch.allclose(model.log_probs(one)[:, 4], model.log_probs(other)[:, 4])
+    assert torch.allclose(model.log_probs(tokens)[:, :3], model.log_probs(other)[:, :3], atol=1e-6)
+    assert not torch.allclose(model.log_probs(tokens)[:, 4], model.log_probs(other)[:, 4])
 
 
 def test_a_masked_network_sees_both_sides() -> None:
     model = MaskedLM(network(causal=False), small_tokenizer(VOCAB), eos_token_id=0)
-    one, other = torch.tensor([[model.mask_id, 2, 3]]), torch.tensor([[model.mask_id, 2, 4]])
-    assert not torch.allclose(model.network(one)[:, 0], model.network(other)[:, 0])
+    tokens, other = torch.tensor([[model.mask_id, 2, 3]]), torch.tensor([[model.mask_id, 2, 4]])
+    assert not torch.allclose(model.network(tokens)[:, 0], model.network(other)[:, 0])
 
 
 def test_next_token_probabilities_sum_to_one() -> None:

@@ -90,7 +90,7 @@ def test_particles_approach_the_models_own_texts_given_the_constraint() -> None:
 
     def distance(**options: Any) -> float:
         """The total variation distance of 400 texts from p(text | L)."""
-        texts = Counter(one.text for one in dy.generate(KNOWN, dy.Regex(pattern), 400, length, **options))
+        texts = Counter(sample.text for sample in dy.generate(KNOWN, dy.Regex(pattern), 400, length, **options))
         return sum(abs(texts[name] / 400 - share) for name, share in expected.items()) / 2
 
     assert distance(particles=32) < 0.15 < distance()
@@ -131,7 +131,7 @@ def test_a_text_depends_on_its_seed_and_index_only(options: dict[str, Any]) -> N
 def test_several_constraints_in_one_batch() -> None:
     asked = [dy.Regex("[ab]{3}"), dy.Choice(["river", "cat"]), dy.JsonSchema({"type": "boolean"})]
     texts = dy.generate(model(), asked, length=8)
-    assert [one.satisfied for one in texts] == [True] * 3
+    assert [text.satisfied for text in texts] == [True] * 3
     assert isinstance(texts[2].value, bool)
     alone = dy.generate(model(), asked[1], seeds=[(0, 1)], length=8)
     assert alone[0].text == texts[1].text

@@ -136,12 +136,12 @@ def test_a_text_is_the_same_whatever_its_batch(noise: Noise, options: dict[str, 
         parts = dy.generate(
             model, constraint, n=7, length=8, num_inference_steps=5, seed=3, batch_size=size, **options
         )
-        assert [one.tokens for one in parts] == [one.tokens for one in whole]
+        assert [sample.tokens for sample in parts] == [sample.tokens for sample in whole]
     alone = dy.generate(model, constraint, seeds=[(3, 4)], length=8, num_inference_steps=5, **options)
     assert alone[0].tokens == whole[4].tokens
-    assert len({one.tokens for one in whole}) > 1
+    assert len({sample.tokens for sample in whole}) > 1
     other = dy.generate(model, constraint, n=7, length=8, num_inference_steps=5, seed=4, **options)
-    assert [one.tokens for one in other] != [one.tokens for one in whole]
+    assert [sample.tokens for sample in other] != [sample.tokens for sample in whole]
 
 
 @pytest.mark.parametrize("noise", NOISES)

@@ -70,7 +70,7 @@ def test_requests_with_different_constraints_share_a_batch() -> None:
         for pattern in patterns:  # compiled before the clock of a batch runs
             client.post("/diffinity/inspect", {"structured_outputs": {"regex": pattern}})
         with ThreadPoolExecutor(8) as pool:
-            answers = list(pool.map(lambda one: client.complete(structured_outputs={"regex": one}), patterns))
+            answers = list(pool.map(lambda regex: client.complete(structured_outputs={"regex": regex}), patterns))
     for pattern, (status, answer) in zip(patterns, answers, strict=True):
         assert status == 200
         assert re.fullmatch(pattern, answer["choices"][0]["text"])

@@ -71,7 +71,7 @@ def shown_texts(page: Page) -> list[str]:
 
 def assert_accessible(page: Page) -> None:
     found = Axe().run(page, options=RULES).response["violations"]
-    assert [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in found] == []
+    assert [(problem["id"], [node["html"] for node in problem["nodes"]][:3]) for problem in found] == []
 
 
 def assert_fits(page: Page) -> None:
