@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from diffinity.alignment.vocabulary import before_end
 from diffinity.errors import InvalidArgument
 from diffinity.generation import Generated
 from diffinity.models.protocol import TextModel
@@ -136,10 +137,9 @@ class Pieces:
             self.known.append(self._model.tokenizer.decode(list(ids), skip_special_tokens=False))
         return self._numbers[ids]
 
-    def until_end(self, ids: Sequence[int]) -> list[int]:
-        """The ids before the first end-of-sequence token; a start token may be the same one."""
-        end, start = self._model.eos_token_id, self._start(ids)
-        return list(ids[: ids.index(end, start)] if end in ids[start:] else ids)
+    def before_end(self, ids: Sequence[int]) -> list[int]:
+        """The ids before the first end token, with the start token, which may have the same id."""
+        return before_end(ids, self._model.eos_token_id, self._start(ids))
 
     def _start(self, ids: Sequence[int]) -> int:
         """1 if the ids begin with the model's start token, else 0."""
@@ -160,7 +160,7 @@ class _Sample:
 
     def as_json(self, pieces: Pieces, every: int) -> dict[str, Any]:
         """What the page is told; of the steps every so many, and always the last."""
-        spelled = pieces.spelled(pieces.until_end(self.generated.tokens))
+        spelled = pieces.spelled(pieces.before_end(self.generated.tokens))
         draft = self.frames[-1].tokens[self.index].tolist()
         differs = [a != b for a, b in zip(self.generated.tokens, draft, strict=True)]
         return {
@@ -178,7 +178,7 @@ class _Sample:
 
     def _frame(self, frame: Frame, pieces: Pieces) -> dict[str, Any]:
         ids = frame.tokens[self.index].tolist()
-        shown = pieces.until_end(ids)
+        shown = pieces.before_end(ids)
         spelled = pieces.spelled(shown)
         return {
             "step": frame.step,

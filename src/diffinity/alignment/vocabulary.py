@@ -111,6 +111,16 @@ class Vocabulary:
         return _from_tokenizer(tokenizer, eos_id, start_id)
 
 
+def before_end(ids: Sequence[int], end: int | None, start: int = 0) -> list[int]:
+    """The ids before the first end token at or after `start`; all ids if there is none.
+
+    >>> before_end([5, 7, 0, 8], end=0), before_end([0, 7], end=0, start=1)
+    ([5, 7], [0, 7])
+    """
+    ids = list(ids)
+    return ids[: ids.index(end, start)] if end is not None and end in ids[start:] else ids
+
+
 LARGEST_ID = 1 << 24  # no tokenizer has as many tokens
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from diffinity.acceptance import decode
 from diffinity.alignment import TokenAutomaton, Vocabulary, align
+from diffinity.alignment.vocabulary import before_end
 from diffinity.constraints.base import Constraint
 from diffinity.errors import ConstraintError, UnsupportedConstraint
 from diffinity.models.protocol import DiffusionLM
@@ -219,12 +220,7 @@ def satisfies(ids: Sequence[int], constraint: Constraint, vocabulary: Vocabulary
     >>> satisfies([0, 1, 0], dy.Text("a"), Vocabulary([b"a", None], eos_id=1))
     True
     """
-    return constraint.accepts(vocabulary.spell(_before_end(ids, vocabulary)))
-
-
-def _before_end(ids: Sequence[int], vocabulary: Vocabulary) -> list[int]:
-    end = vocabulary.eos_id
-    return list(ids[: ids.index(end)] if end is not None and end in ids else ids)
+    return constraint.accepts(vocabulary.spell(before_end(ids, vocabulary.eos_id)))
 
 
 def near_miss(
@@ -243,7 +239,7 @@ def near_miss(
     >>> near_miss([0, 1, 3, 3], dy.Text("a b"), vocabulary, [[0, 2, 3, 3]], np.random.default_rng(0)) is None
     False
     """
-    text, end = _before_end(ids, vocabulary), vocabulary.eos_id
+    text, end = before_end(ids, vocabulary.eos_id), vocabulary.eos_id
     words = _words(text, vocabulary)
     for place in np.concatenate([rng.permutation(len(words)) for _ in range(ROUNDS)]):
         changed = _changed(words, int(place), vocabulary, donors[int(rng.integers(len(donors)))], rng)
@@ -272,7 +268,7 @@ def _changed(
 ) -> list[int]:
     """The tokens with a change at word `place`; other words come from the donor's text."""
     kind = rng.choice(["replace", "delete", "swap", "token"])
-    offered = _words(_before_end(donor, vocabulary), vocabulary)
+    offered = _words(before_end(donor, vocabulary.eos_id), vocabulary)
     before, word, after = words[:place], words[place], words[place + 1 :]
     if kind == "swap" and after:
         changed = [*before, after[0], word, *after[1:]]

@@ -54,7 +54,7 @@ class LiveDrafts:
         return Panel(Group(*parts), title=f"denoising: step {frame.step + 1} of {self._total}")
 
     def _draft(self, frame: Frame, index: int) -> Text:
-        ids = self._pieces.until_end(frame.tokens[index].tolist())
+        ids = self._pieces.before_end(frame.tokens[index].tolist())
         draft, place = Text(), 0
         for number, size in self._pieces.spelled(ids):
             sure = int(frame.confidence[index, place : place + size].min())

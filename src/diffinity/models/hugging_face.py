@@ -58,12 +58,12 @@ class _TransformersModel:
     """A network and a tokenizer of `transformers`: the parts that diffusion and causal models share."""
 
     network: Any
-    _words: Any  # the tokenizer of `transformers`
+    _hf_tokenizer: Any  # the tokenizer of `transformers`
     _vocab_size: int
 
     @property
     def tokenizer(self) -> Tokenizer:
-        backend: Tokenizer = self._words.backend_tokenizer
+        backend: Tokenizer = self._hf_tokenizer.backend_tokenizer
         return backend
 
     @property
@@ -82,7 +82,7 @@ class _TransformersModel:
 
     def encode_prompt(self, prompt: str | None, messages: Messages | None) -> list[int]:
         """The prompt's tokens; a conversation's through the chat template, with the answer about to begin."""
-        return _encoded(self._words, prompt, messages)
+        return _encoded(self._hf_tokenizer, prompt, messages)
 
 
 class HuggingFaceDiffusion(_TransformersModel, TokenDiffusion):
@@ -100,7 +100,7 @@ class HuggingFaceDiffusion(_TransformersModel, TokenDiffusion):
         mask_id: int | None = None,
         name: str = "the model",
     ) -> None:
-        self.network, self._words = network, tokenizer
+        self.network, self._hf_tokenizer = network, tokenizer
         self.dialect = dialect or DIALECTS.get(str(network.config.model_type).lower(), Dialect())
         self.noise, self.order = self.dialect.noise, self.dialect.order
         self.temperature, self.reads_prompts = self.dialect.temperature, True
@@ -128,16 +128,16 @@ class HuggingFaceDiffusion(_TransformersModel, TokenDiffusion):
         `mask_id` is the token that stands for a masked one where neither config nor tokenizer name it,
         `tokenizer` the name of one where the model has none of its own.
         """
-        network, words = load_transformers(
+        network, hf_tokenizer = load_transformers(
             ("AutoModel", "AutoModelForMaskedLM"), name, device, dtype, trust_remote_code, tokenizer, revision
         )
-        return HuggingFaceDiffusion(network, words, mask_id=mask_id, name=name)
+        return HuggingFaceDiffusion(network, hf_tokenizer, mask_id=mask_id, name=name)
 
     def _found_mask(self, given: int | None, name: str) -> int:
         if given is None:
             given = getattr(self.network.config, "mask_token_id", None)
         if given is None:
-            given = self._words.mask_token_id
+            given = self._hf_tokenizer.mask_token_id
         return _needed(given, name, "mask token (give mask_id=…)")
 
     @property
@@ -178,7 +178,7 @@ class HuggingFaceCausal(_TransformersModel, CausalModel):
     reads_prompts = True
 
     def __init__(self, network: Any, tokenizer: Any, *, name: str = "the model") -> None:
-        self.network, self._words = network, tokenizer
+        self.network, self._hf_tokenizer = network, tokenizer
         self.sampling_defaults = SamplingDefaults(length=128)
         self.eos_token_id = self._end = _needed(tokenizer.eos_token_id, name, "end-of-text token")
         first = tokenizer.bos_token_id
@@ -197,10 +197,10 @@ class HuggingFaceCausal(_TransformersModel, CausalModel):
         revision: str | None = None,
     ) -> HuggingFaceCausal:
         """The model called `name` on the hub, or in a folder; `dtype` if not given is that of its files."""
-        network, words = load_transformers(
+        network, hf_tokenizer = load_transformers(
             ("AutoModelForCausalLM",), name, device, dtype, trust_remote_code, tokenizer, revision
         )
-        return HuggingFaceCausal(network, words, name=name)
+        return HuggingFaceCausal(network, hf_tokenizer, name=name)
 
     def start(self, n: int, length: int, context: Sequence[int] | None = None) -> HuggingFaceContinuations:
         before = torch.tensor(list(context or [self._first])).expand(n, -1)
@@ -272,7 +272,7 @@ def load_transformers(
     device: str | torch.device,
     dtype: torch.dtype | None,
     trust_remote_code: bool,
-    words: str | None = None,
+    tokenizer_name: str | None = None,
     revision: str | None = None,
 ) -> tuple[Any, Any]:
     """A network by the first of the auto classes that has a head for tokens, and its fast tokenizer."""
@@ -284,8 +284,8 @@ def load_transformers(
         ) from None
     options = {"trust_remote_code": trust_remote_code, "revision": revision}
     try:
-        own = words is None
-        tokenizer = transformers.AutoTokenizer.from_pretrained(words or name, **(options if own else {}))
+        own = tokenizer_name is None
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_name or name, **(options if own else {}))
         config = transformers.AutoConfig.from_pretrained(name, **options)
         kind = _auto_class(kinds, config)
         network = getattr(transformers, kind).from_pretrained(name, dtype=dtype or "auto", **options)

@@ -40,8 +40,8 @@ class KnownModel:
     def is_here(self) -> bool:
         """Whether it is on this machine, so that it can be loaded offline."""
         if self.repo_id is not None:
-            words = self.tokenizer is None or is_cached(self.tokenizer, TOKENIZER)
-            return words and is_cached(self.repo_id)
+            has_tokenizer = self.tokenizer is None or is_cached(self.tokenizer, TOKENIZER)
+            return has_tokenizer and is_cached(self.repo_id)
         return (release_folder(self.name) / CONFIG).is_file()
 
 

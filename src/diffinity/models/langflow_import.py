@@ -75,9 +75,9 @@ def published_parts(
     tokenizer_file = _tokenizer_file(folder, shape.vocab_size, tokenizer)
     if verify:
         verify_cached(tokenizer_file)
-    words = read_tokenizer(tokenizer_file)
-    boundary = _boundary(words)
-    return modules, words, boundary, _defaults(config), boundary
+    backend = read_tokenizer(tokenizer_file)
+    boundary = _boundary(backend)
+    return modules, backend, boundary, _defaults(config), boundary
 
 
 def infer_config(tensors: Mapping[str, Tensor], config: dict[str, Any]) -> LangFlowConfig:

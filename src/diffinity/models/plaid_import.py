@@ -37,9 +37,9 @@ model.pt, embedding_matrix.pt, noise_schedule.pt, gamma_bounds.pt
     with torch.device("meta"):
         modules = PlaidModules(config)
     load_strictly(modules, {f"{part}.{name}": value for part in PARTS for name, value in states[part].items()})
-    words = read_tokenizer(Path(tokenizer))
-    special = [token for token, added in words.get_added_tokens_decoder().items() if added.special]
-    return PlaidLM(modules, words, special[0] if len(special) == 1 else None, PLAID_DEFAULTS)
+    backend = read_tokenizer(Path(tokenizer))
+    special = [token for token, added in backend.get_added_tokens_decoder().items() if added.special]
+    return PlaidLM(modules, backend, special[0] if len(special) == 1 else None, PLAID_DEFAULTS)
 
 
 def infer_config(states: dict[str, dict[str, Tensor]]) -> PlaidConfig:

@@ -18,7 +18,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from diffinity.alignment.vocabulary import Vocabulary
+from diffinity.alignment.vocabulary import Vocabulary, before_end
 from diffinity.errors import InvalidArgument, ModelError
 
 Noise = Literal["mask", "uniform"]
@@ -311,10 +311,8 @@ def _vocabulary(tokenizer_json: str, eos: int | None, start: int | None, size: i
 
 
 def text_of(model: TextModel, ids: list[int]) -> str:
-    """The text that token ids spell: what stands before the first end token, without the start token."""
-    ids = without_start(model, ids)
-    if model.eos_token_id is not None and model.eos_token_id in ids:
-        ids = ids[: ids.index(model.eos_token_id)]
+    """The text that token ids spell: the tokens before the first end token, without the start token."""
+    ids = before_end(without_start(model, ids), model.eos_token_id)
     text: str = model.tokenizer.decode(ids, skip_special_tokens=False)
     return text
 

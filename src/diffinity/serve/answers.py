@@ -27,7 +27,7 @@ class View:
 
     def draft(self, event: DraftEvent, job: Job) -> Object:
         """The data of an event `diffinity.draft`."""
-        ids = self._pieces.until_end(event.tokens)
+        ids = self._pieces.before_end(event.tokens)
         return {
             "index": event.index,
             "step": event.step,
@@ -42,7 +42,7 @@ class View:
     def text(self, event: TextEvent, job: Job) -> Object:
         """The data of an event `diffinity.text`."""
         sample = event.text
-        ids = self._pieces.until_end(sample.tokens)
+        ids = self._pieces.before_end(sample.tokens)
         differs = [int(a != b) for a, b in zip(sample.tokens, event.last_draft, strict=True)]
         return {
             "index": event.index,
@@ -55,7 +55,7 @@ class View:
 
     def count(self, tokens: Sequence[int]) -> int:
         """Tokens of a text, without those after its end."""
-        return len(self._pieces.until_end(tokens))
+        return len(self._pieces.before_end(tokens))
 
     def spelled(self, token: int) -> bytes:
         """The bytes of a token; none for special ones."""
