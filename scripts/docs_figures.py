@@ -68,7 +68,7 @@ def denoising(model: Any, trace: Trace, sample: dy.Generated) -> str:
 def draft_row(model: Any, frame: Frame, y: float) -> str:
     """One draft: its step, its tokens, log P(L)."""
     pieces = Pieces(model)
-    ids = pieces.until_end(frame.tokens[0].tolist())
+    ids = pieces.before_end(frame.tokens[0].tolist())
     spans, place = [], 0
     for number, size in pieces.spelled(ids):
         words = "".join(c if c.isprintable() else "·" for c in pieces.known[number])
