@@ -1,9 +1,10 @@
-"""Compiled loops: numba's `njit`, with a cache that may be absent, and word of the first compilation.
+"""Compiled loops: numba's `njit` with an optional cache, and a message at the first compilation.
 
-A loop is compiled when it is first called: a request pays for what it needs. No constraint is charged for it.
+A loop is compiled when it is first called, so a request pays only for the loops it needs. Compilation does not
+count towards a constraint's limits.
 
-What is compiled is kept in `__pycache__` beside the code or in `DIFFINITY_CACHE_DIR`. Where neither can be written
-(a read-only container), loops are compiled anew by every process.
+Compiled code is stored in `__pycache__` beside the source or in `DIFFINITY_CACHE_DIR`. If neither can be written
+(a read-only container), every process compiles its loops again.
 """
 
 from __future__ import annotations

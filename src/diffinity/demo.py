@@ -1,4 +1,4 @@
-"""What `make demo` shows: a regex, a JSON Schema and a boolean combination, each always satisfied."""
+"""`make demo`: a regex, a JSON Schema and a boolean combination, with texts that always satisfy them."""
 
 from __future__ import annotations
 

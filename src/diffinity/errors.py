@@ -1,4 +1,4 @@
-"""Every error that diffinity raises on purpose: one base class, one sentence for a person."""
+"""The errors of diffinity: one base class; every message is one sentence."""
 
 from __future__ import annotations
 

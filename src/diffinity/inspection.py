@@ -1,4 +1,4 @@
-"""What a constraint amounts to: the sizes of its automata, its shortest and some random texts, a picture."""
+"""Inspection of a constraint: the sizes of its automata, its shortest text, random texts, a picture."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What compiling a constraint may cost at most, each limit with its unit, its default and a way to raise it.
+"""Limits on the cost of compiling a constraint, each with its unit, its default and a way to raise it.
 
-Whether a constraint compiles, and which error it gets, is a function of counted work, never of the machine: every
-loop that may run long reports its steps to the `Budget` of the compilation, and results from a cache are charged
-what they cost when they were made.
+Whether a constraint compiles, and which error it gets, depends on counted work, not on the machine: every loop
+that may run long reports its steps to the `Budget` of the compilation, and cached results are charged their
+original cost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Memory: running out of it is foreseen where it can be and recognised where it happens; freed blocks are kept."""
+"""Memory: estimates before a run, detection of out-of-memory errors, and reuse of freed blocks."""
 
 from __future__ import annotations
 

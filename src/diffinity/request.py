@@ -1,4 +1,4 @@
-"""One request for texts as plain JSON: what to satisfy and how to write, checked key by key."""
+"""A request for texts as plain JSON: constraints and settings, checked key by key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sampling for those who have automata, or no constraint at all: `sample`, `sample_particles` and `texts`."""
+"""Sampling with automata, or without a constraint: `sample`, `sample_particles` and `texts`."""
 
 from __future__ import annotations
 

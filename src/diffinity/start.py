@@ -1,6 +1,6 @@
-"""Where the command line begins: what Ctrl-C and a closed output mean before and after all modules are there.
+"""The entry point of the command line: handles Ctrl-C and closed outputs, also while modules are imported.
 
-This module imports nothing but the standard library, so that Ctrl-C in the first second finds it in place.
+This module imports only the standard library, so that Ctrl-C is handled from the first moment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The laws that a model must satisfy, as test classes for writers of adapters.
+"""Test classes that a model adapter must pass.
 
 Inherit from the class of your model's kind in a test module, give it your model, and run pytest:
 
@@ -7,7 +7,7 @@ Inherit from the class of your model's kind in a test module, give it your model
         def model() -> TokenDiffusion:
             return MyModel()
 
-No law looks at what a model has learned; a network with random weights satisfies them all.
+No test depends on what a model has learned: a network with random weights passes all of them.
 """
 
 from __future__ import annotations

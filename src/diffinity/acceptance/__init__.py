@@ -1,7 +1,7 @@
-"""The exact dynamic programme: how probable acceptance is, what it says of each token, and the best strings.
+"""The exact dynamic programme: the probability of acceptance, marginals given acceptance, and best strings.
 
-`acceptance` gives log P(L) and the posterior marginals q; `log_acceptance` the same as a differentiable torch
-function whose gradient is q − p; `decode` and `top` give accepted token strings.
+`acceptance` computes log P(L) and the posterior marginals q. `log_acceptance` is log P(L) as a differentiable
+torch function whose gradient is q − p. `decode` and `top` return accepted token strings.
 """
 
 from __future__ import annotations

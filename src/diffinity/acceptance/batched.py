@@ -1,6 +1,6 @@
-"""The torch backend: all samples of an automaton at once, on any device; the second opinion on the CPU.
+"""The torch backend: all samples of an automaton at once, on any device. The tests compare others with it.
 
-Everything is float64. Class sums of logits are made as log-sum-exp per class, so nothing underflows.
+Everything is float64. Class sums of logits are computed as log-sum-exp per class, so nothing underflows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The torch backend's accepted strings: the best one, and joint draws, for all samples at once on any device."""
+"""Accepted strings in the torch backend: best strings and joint draws for all samples at once, on any device."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""Acceptance with neighbours that depend on each other: P(L) and marginals of a chain times the automaton.
+"""Acceptance with dependent neighbours: P(L) and marginals of a Markov chain over positions, times the automaton.
 
-The model gives a marginal p_k for each position. Bigrams say which tokens go together. The coupling of positions k
-and k + 1 is the joint distribution with marginals p_k and p_{k+1} that is closest to the bigrams' own (Sinkhorn's
-iteration); all couplings together are a Markov chain over positions whose marginals are the model's. Forward and
-backward sums over pairs of (automaton state, token) give P(L) and the marginals given L of that chain.
+The model gives a marginal p_k for each position. Bigrams give the dependence of neighbouring tokens. The coupling
+of positions k and k + 1 is the joint distribution with marginals p_k and p_{k+1} that is closest to that of the
+bigrams (Sinkhorn's iteration). All couplings together are a Markov chain over positions whose marginals are the
+model's. Forward and backward sums over pairs of (automaton state, token) give P(L) and the marginals given L of
+that chain.
 
-Couplings are made between candidates: at each position the most probable tokens, before and after conditioning on
-L with independent positions, and one candidate for the rest of each token class.
+A coupling has a limited number of candidates: at each position the most probable tokens, before and after
+conditioning on L with independent positions, and one candidate for the rest of each token class.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compiled passes over logits (L, V): what the programme needs of them by class, and what it says by token."""
+"""Compiled passes over logits (L, V): from tokens to sums and maxima of classes, and from classes to tokens."""
 
 from __future__ import annotations
 

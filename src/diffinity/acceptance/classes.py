@@ -1,8 +1,8 @@
-"""Logits by token class: one pass over the vocabulary, and then every question of the programme is a small one.
+"""Logits by token class: one pass over the vocabulary, then every computation is over classes.
 
-Other people's loops hand us logits (L, V) with V up to a quarter of a million, at every step. `class_scores` reads
-them once, on whatever device they are; P(L), the marginals, the best string and joint draws follow from its (L, C)
-tables on the CPU, and what goes back to the tokens is one number a class.
+The loops of other libraries pass logits (L, V) with V up to a quarter of a million at every step. `class_scores`
+reads them once, on their own device. P(L), the marginals, the best string and joint draws are computed from its
+(L, C) tables on the CPU, and one number per class is applied to the tokens.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The mean embedding given acceptance, q·E, without q: what guidance in closed form asks at every step.
+"""The mean embedding given acceptance, q·E, without computing q: used at every step of guidance in closed form.
 
-The tokens of a class share one q/p. Automata have few classes, and often one of them holds most of the tokens.
-With r its ratio,
+All tokens of a class have the same ratio q/p. Automata have few classes, and often one class contains most of the
+tokens. With r the ratio of the largest class,
 
     q·E = r·(p·E) + Σ (q[v] − r·p[v])·E[v] over the tokens v of the other classes,
 
-and p·E is there already: nothing but the softmax goes over the whole vocabulary. At positions where r is so large
-that the difference would lose digits, q is made after all.
+and p·E is known already, so only the softmax is computed over the whole vocabulary. At positions where r is so
+large that the difference would lose digits, q is computed.
 """
 
 from __future__ import annotations

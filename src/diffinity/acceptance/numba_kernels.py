@@ -1,12 +1,12 @@
 """The dynamic programme on the CPU: compiled loops over the arrows of an automaton, in float64.
 
-Notation: p[k, v] token probabilities, W[k, c] their sums over classes, α and β the forward and backward
-masses. Every step is rescaled and the logarithms of the scales are added up, so that nothing under- or
-overflows however small P(L) is. Only states that can still finish are visited (`live` (L+1, S)); the first row of
-`live` holds the start state, or nothing if there is no accepted string.
+Notation: p[k, v] token probabilities, W[k, c] their sums over classes, α and β the forward and backward masses.
+Every step is rescaled and the logarithms of the scales are added up, so nothing under- or overflows however small
+P(L) is. Only states that can still finish are visited (`live` (L+1, S)); the first row of `live` contains the
+start state, or no state if there is no accepted string.
 
-Indices are unsigned wherever a loop does not start at 0: of a signed one every access asks whether it counts from
-the end, which took a third of the time.
+Indices are unsigned wherever a loop does not start at 0. For a signed index every access checks whether it is
+negative, which took a third of the time.
 """
 
 from __future__ import annotations

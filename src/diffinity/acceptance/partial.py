@@ -1,8 +1,8 @@
-"""Strings that are decided in part: what acceptance says of the open positions, in classes of tokens.
+"""Partially committed strings: log P(L), confidences and draws of the open positions, computed by token class.
 
-A step of a discrete process asks for log P(L), for how sure each open position is, and for the tokens of a few
-of them. None of that needs q over the whole vocabulary: one pass over the open rows (`class_scores`) gives the
-sums and the maxima of the classes, and the rest is in classes.
+A step of a discrete process needs log P(L), the confidence of each open position, and the tokens of a few
+positions. None of these needs q over the whole vocabulary: one pass over the open rows (`class_scores`) gives the
+sums and the maxima of the classes, and the rest is computed by class.
 """
 
 from __future__ import annotations

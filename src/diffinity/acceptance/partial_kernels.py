@@ -1,4 +1,4 @@
-"""Compiled loops for strings that are decided in part, and the draw of an index."""
+"""Compiled loops for partially committed strings, and the draw of an index."""
 
 from __future__ import annotations
 

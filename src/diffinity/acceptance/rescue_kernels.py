@@ -1,4 +1,4 @@
-"""Classes whose probability is too small for the softmax's own type, made again from the logits."""
+"""Sums of classes whose probability is too small for the softmax's type, computed again from the logits."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`align`: from an automaton over bytes and a vocabulary to an automaton over tokens.
 
-The trie of the vocabulary is walked once for all states together. Everything is kept by class: work and memory
+The trie of the vocabulary is traversed once for all states together. All data is stored by class: time and memory
 grow with the number of *distinct* effects that tokens have on states, not with states × vocabulary.
 """
 

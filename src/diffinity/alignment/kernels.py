@@ -1,10 +1,10 @@
-"""The hot loop of alignment: what every token does to every state, each distinct effect computed once.
+"""The hot loop of alignment: the effect of every token on every state, each distinct effect computed once.
 
-A *column* is the partial map from states to states that reading some bytes makes, as sorted pairs
-(source, target). The trie is walked parents first; nodes whose parents have equal columns and whose bytes are
-in one class share one computation, and equal columns (found by hash, then compared) share one number.
+A *column* is the partial map from states to states that reading some bytes makes, as sorted pairs (source,
+target). The trie is traversed parents first. Nodes whose parents have equal columns and whose bytes are in one
+class share one computation, and equal columns (found by hash, then compared) share one number.
 
-Arrays are made and enlarged outside the compiled loops, which are twice as quick to compile that way.
+Arrays are allocated and enlarged outside the compiled loops, which halves their compile time.
 """
 
 from __future__ import annotations

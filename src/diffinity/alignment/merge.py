@@ -1,9 +1,10 @@
 """Trimming and merging the states of an aligned automaton.
 
-The byte automaton is minimal already, so few states merge here, and proving that they do not should be cheap:
-states are coloured by their distance to acceptance, then by what they lead to, until no colour splits.
-Most often every state soon has a colour of its own. Colours are hashes, so a partition that leaves states together
-is checked exactly, and a chain too long for the rounds allowed goes to the general algorithm.
+The byte automaton is already minimal, so few states merge here, and proving that they do not should be cheap.
+States are coloured by their distance to acceptance, then by the colours of their successors, until no colour
+splits. Usually every state soon has its own colour. Colours are hashes, so a partition in which states share a
+colour is checked exactly. If the number of rounds is exceeded (long chains), the general minimisation runs
+instead.
 """
 
 from __future__ import annotations

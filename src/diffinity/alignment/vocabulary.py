@@ -1,4 +1,4 @@
-"""`Vocabulary`: the bytes that each token of a tokenizer really adds to a text."""
+"""`Vocabulary`: the bytes that each token of a tokenizer adds to a text."""
 
 from __future__ import annotations
 

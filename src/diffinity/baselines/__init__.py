@@ -1,1 +1,1 @@
-"""The systems that ours is compared with, each behind one small interface (`base.System`)."""
+"""The baselines of the benchmark, all with the same interface (`base.System`)."""

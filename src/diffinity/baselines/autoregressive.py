@@ -1,4 +1,4 @@
-"""`AutoregressiveSystem`: left to right, each token from what an engine allows."""
+"""`AutoregressiveSystem`: decoding from left to right, with the tokens that an engine allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every compared system is: a name, and texts for a constraint."""
+"""The interface of a benchmarked system: a name, and `generate`, which returns texts for a constraint."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Classifier guidance as a compared system: a small classifier is trained for every constraint, on first use.
+"""Classifier guidance as a baseline: a small classifier is trained for every constraint, on first use.
 
-It is what the paper's method does without: here someone has to make examples and train before the first text.
+The paper's method needs no such training: no examples and no classifier are made before the first text.
 """
 
 from __future__ import annotations

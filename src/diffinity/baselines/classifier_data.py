@@ -1,9 +1,9 @@
-"""Texts to train a classifier on: some that satisfy a constraint, some that do not, all in the model's own manner.
+"""Training texts for a classifier: positives and negatives for a constraint, all similar to the model's texts.
 
-Strings drawn evenly from an automaton are no text, and a classifier would learn to tell text from no text. So
-every example begins as one of the model's own samples, is noised, and is drawn again from the denoiser's
+Uniform strings of an automaton do not resemble text, and a classifier would only learn to distinguish them from
+text. So every example starts as a sample of the model, is noised, and is drawn again from the denoiser's
 distributions: given acceptance by the constraint (a positive, exactly), given acceptance by another constraint, or
-as it comes. Near misses are positives with one word or token changed so that the constraint fails.
+without a constraint. Near misses are positives with one word or token changed so that the constraint fails.
 """
 
 from __future__ import annotations

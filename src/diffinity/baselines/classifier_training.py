@@ -1,8 +1,9 @@
-"""Training of one classifier on noisy texts, and how well it tells them apart.
+"""Training of a classifier on noisy texts, and its AUC.
 
-Texts are noised as the model noises them, at times drawn evenly from its schedule. Where the features come from
-the denoiser, each text is noised at several times of one trajectory, and at all but the noisiest the denoiser
-sees its estimate at the time before, as in sampling; those features are computed once and used for all steps.
+Texts are noised as in the model's own process, at times drawn uniformly from its schedule. If the features come
+from the denoiser, each text is noised at several times of one trajectory. At all of them but the first the
+denoiser is conditioned on its estimate at the previous time, as in sampling. These features are computed once and
+used for all training steps.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""JSON Schemas whose objects have no properties but those that they name, for engines that compile schemas.
+"""JSON Schemas whose objects have only the properties that they declare, for engines that compile schemas.
 
-`JsonSchema` keeps objects closed unless `open=True`. Engines follow the specification, in which an object that
-says nothing may have any property; with few tokens to spend they would lose texts in properties that nobody asked
-for.
+`JsonSchema` closes objects unless `open=True`. The engines follow the specification, in which an object without
+further keywords may have any property. With few tokens they would spend them on properties that are not in the
+schema.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`ConditionalSystem`: a causal model's own texts given the constraint, by twisted sequential Monte Carlo.
+"""`ConditionalSystem`: texts of a causal model given the constraint, by twisted sequential Monte Carlo.
 
-As `dy.generate(model, constraint, particles=K)` does it (`processes/causal.py`): with many particles the texts are
+It is `dy.generate(model, constraint, particles=K)` (`processes/causal.py`): with many particles the texts are
 draws from p(text | L), and the mean weight is an unbiased estimate of P(L).
 """
 

@@ -1,4 +1,4 @@
-"""Engines that say which tokens may come next: the interface, none at all, and those of others by name."""
+"""Engines that compute which tokens may come next: the interface, the engine "none", and engines by name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The engine `llguidance` (the one of Guidance): constraints as its grammars, its masks as ours.
+"""The engine `llguidance` of the Guidance project: our constraints as its grammars, its masks in our loop.
 
-A regular expression is given as one, a JSON Schema to its own compiler, `&` and `~` as its grammars have them.
+A regular expression is passed as a regular expression, a JSON Schema to llguidance's own compiler, and `&` and `~`
+as operators of its grammars.
 """
 
 from __future__ import annotations

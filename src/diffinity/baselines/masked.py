@@ -1,8 +1,8 @@
-"""`MaskedSystem`: masked diffusion as others do it, in our loop: DINGO, from the left, and without a constraint.
+"""`MaskedSystem`: masked diffusion baselines in our loop: DINGO, left to right, and without a constraint.
 
-DINGO (*DINGO: Constrained Inference for Diffusion LLMs*, Suresh et al., 2025) unmasks the positions that the
-model is surest of, with the most probable tokens that can still be completed. Its paper promises a beginning of
-an accepted text (`promise="prefix"`); ours is one that fits the length.
+DINGO (*DINGO: Constrained Inference for Diffusion LLMs*, Suresh et al., 2025) unmasks the most confident
+positions, with the most probable tokens that can still be completed. Its paper guarantees a prefix of an accepted
+text (`promise="prefix"`); by default our implementation guarantees a complete text within the length.
 """
 
 from __future__ import annotations

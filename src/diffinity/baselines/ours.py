@@ -1,4 +1,4 @@
-"""Our own methods as a compared system, and the paper's, and the plain model: all of them `dy.generate`."""
+"""Our methods, the paper's method and the unconstrained model as systems: all of them call `dy.generate`."""
 
 from __future__ import annotations
 

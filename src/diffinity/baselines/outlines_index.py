@@ -1,7 +1,8 @@
-"""Builds an index of outlines-core in a process of its own, which may run out of time and memory alone.
+"""Builds an index of outlines-core in a separate process with a limit on time and memory.
 
-The engine has no limits: the index of one ordinary JSON Schema took 8 GB before it was stopped. Run as a script,
-this reads (expression, end token, tokens, bytes) from its input and writes the index; it must import little.
+The engine has no limits: the index of an ordinary JSON Schema took 8 GB before it was stopped. Run as a script,
+this module reads (expression, end token, tokens, bytes) from its input and writes the index, so it must import
+little.
 """
 
 from __future__ import annotations

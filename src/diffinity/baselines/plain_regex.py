@@ -1,7 +1,7 @@
-"""Regular expressions that other engines read as Python does: flags and classes spelled out as characters.
+"""Regular expressions that other engines read as Python does: flags and classes are written out as characters.
 
-Python's `re` and Rust's `regex`, which the engines build on, write and mean some things differently (`{,3}`,
-`(?a)`, which letters `\\w` has). A pattern goes through our own parser and comes out in what both share.
+Python's `re` and Rust's `regex`, which the engines use, differ in some notation and meaning (`{,3}`, `(?a)`, the
+letters of `\\w`). Our parser reads the pattern, and the result uses only notation that both have in common.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every compared system by its stable name, built from a bundle of models when it is first needed.
+"""Every benchmarked system by its stable name, built from a set of models on first use.
 
 A name may carry options, as in `paper@scale=1.5` or `auto@steps=64,framing=search`; `variants` writes such names.
 """

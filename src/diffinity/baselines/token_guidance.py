@@ -1,12 +1,12 @@
-"""PLAID's own guidance as a compared system: single tokens at given positions, or somewhere.
+"""PLAID's token guidance as a baseline: single tokens at given positions, or anywhere.
 
-What it can say of a text is which token stands at a counted position and which token stands anywhere. So it can
-ask for a fixed beginning, for a whole text, and for words that appear. It cannot ask for the n-th word beyond the
-first, for a word counted from the end, for an order or a distance: words have varying numbers of tokens, and the
-place of the end is not known beforehand. Those constraints are refused.
+Token guidance can require a token at a given position or a token anywhere. So it can express a fixed prefix, a
+whole text, and words that occur. It cannot express the n-th word beyond the first, a word counted from the end, an
+order or a distance, because words have different numbers of tokens and the position of the end is unknown. Those
+constraints are refused.
 
-Even where a constraint is expressible the targets are a sum of terms, one a token: a word of several tokens is
-several tokens that appear, not necessarily side by side, and a word may go on ("the" in "there").
+Even for constraints that it can express, the objective is a sum of one term per token: the tokens of a word must
+occur, but not necessarily side by side, and a word may continue ("the" in "there").
 """
 
 from __future__ import annotations

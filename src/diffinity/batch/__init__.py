@@ -1,4 +1,4 @@
-"""Many requests from a file, one result line for each: in order, resumable, with errors where they belong."""
+"""Requests from a file, one result line for each: in order, resumable, with errors as results."""
 
 from __future__ import annotations
 

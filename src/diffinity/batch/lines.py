@@ -1,4 +1,4 @@
-"""What tells one request, and one model, from another: the lines of a requests file and their fingerprints."""
+"""The lines of a requests file, and fingerprints of requests and models."""
 
 from __future__ import annotations
 

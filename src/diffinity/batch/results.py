@@ -1,7 +1,7 @@
 """The results file of a batch: appended to line by line, and continued by a later run.
 
-A line is on disk before the next one is begun. Whether the file belongs to these requests and this model is
-checked line by line before anything is added, and nothing is cut off but a result of ours that was half written.
+A line is on disk before the next request begins. Before anything is appended, every line is checked: it must
+belong to these requests and this model. Only an incomplete last line of our own is removed.
 """
 
 from __future__ import annotations

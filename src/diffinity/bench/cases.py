@@ -1,4 +1,4 @@
-"""What a benchmark is made of: cases, each a constraint with a check that owes nothing to our automaton."""
+"""The cases of a benchmark: each has a constraint and a check that does not use our automata."""
 
 from __future__ import annotations
 

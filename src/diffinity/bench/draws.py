@@ -1,4 +1,4 @@
-"""Token strings under a constraint by every way to draw them from one model: what the fidelity studies compare."""
+"""Token strings under a constraint, by every method to draw them: compared in the fidelity studies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suites that a run may be of: which cases, which systems with which options, and how many samples."""
+"""The suites of the benchmark: their cases, their systems with options, and the number of samples."""
 
 from __future__ import annotations
 

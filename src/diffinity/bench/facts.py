@@ -1,4 +1,4 @@
-"""What a run was: its command, machine, seeds, models and numbers of samples, for the end of a report."""
+"""The provenance of a run for the end of a report: command, machine, seeds, models and numbers of samples."""
 
 from __future__ import annotations
 

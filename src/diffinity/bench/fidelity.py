@@ -1,8 +1,9 @@
-"""How far samples are from p(text | L), which the exact Markov model knows text by text.
+"""The distance of samples from p(text | L), which is known exactly for the Markov model.
 
     python -m diffinity.bench.fidelity --out rows.jsonl [--samples 2000] [--steps 64] [--quick]
 
-Every row is the total-variation distance between samples and truth, beside what as many exact draws would show.
+Every row is the total-variation distance between the samples and p(text | L), beside the expected distance of the
+same number of exact draws.
 """
 
 from __future__ import annotations

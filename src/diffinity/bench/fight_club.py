@@ -3,9 +3,10 @@
     python -m diffinity.bench.fight_club --out rows.jsonl [--samples 2000] [--steps 64] [--quick]
     python -m diffinity.bench.fight_club --out rows.jsonl --systems auto particles-4 llguidance [--length 32] …
 
-Decoding that masks tokens from the left chooses the first word by its own probability, whatever may follow it; the
-truth weighs each first word by all that may follow. Without `--systems` the exact Markov model plays every part,
-and the truth is exact; with them, the systems of the registry do, and the diffusion model's truth is estimated.
+Left-to-right masking chooses the first word by its own probability, independent of the continuations; the true
+proportion weights each first word by the probability of its continuations. Without `--systems` all methods run on
+the exact Markov model, and the true proportion is exact. With `--systems` the systems of the registry are
+measured, and the true proportion of the diffusion model is estimated.
 """
 
 from __future__ import annotations

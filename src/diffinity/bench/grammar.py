@@ -1,8 +1,8 @@
 """An independent judge of English sentences: the parser of link-grammar and the dictionaries of hunspell.
 
-Neither knows our models or their training text. They know grammar and words, not sense. Both are programs of
-their own (`apt-get install link-grammar link-grammar-dictionaries-en hunspell hunspell-en-us hunspell-en-gb`);
-where they are absent nothing is measured.
+Both are independent of our models and their training text. They check grammar and spelling, not meaning. Both are
+external programs (`apt-get install link-grammar link-grammar-dictionaries-en hunspell hunspell-en-us
+hunspell-en-gb`). If they are not installed, nothing is measured.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`diffinity bench join`: runs of one suite with the same settings, made apart, as one run.
+"""`diffinity bench join`: joins runs of one suite with the same settings.
 
-Systems that were run on several machines, or in several sittings, come together in one report.
+Systems that were run on several machines, or at several times, are then in one report.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The JSON suite: our 70 schemas, or any others that the user names, and which of them a run can take."""
+"""The JSON suite: our 70 schemas or schemas that the user names, and the selection of those that a run can use."""
 
 from __future__ import annotations
 

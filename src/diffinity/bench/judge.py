@@ -1,7 +1,7 @@
 """Fluency by a language model as judge, over an OpenAI- or Anthropic-compatible endpoint that the user names.
 
-Nothing is asked without such an endpoint, and nothing is guessed: without one, and for texts on which the judge
-gave no usable answer, fluency is not measured.
+Without an endpoint no request is sent. Texts without an endpoint, or without a usable reply of the judge, have no
+fluency; no value is made up.
 """
 
 from __future__ import annotations

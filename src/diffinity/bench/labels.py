@@ -1,4 +1,4 @@
-"""Where the names of points go in a plot, so that no two overlap and none hides a point."""
+"""Positions of the labels of points in a plot, so that no two overlap and none hides a point."""
 
 from __future__ import annotations
 

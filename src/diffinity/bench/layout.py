@@ -1,4 +1,4 @@
-"""What a table of a report is, and how numbers stand in it."""
+"""Tables of a report, and the format of numbers in them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The measures of the benchmark: satisfaction, pass@k, perplexity, diversity, overhead, and how sure each is.
+"""The measures of the benchmark: satisfaction, pass@k, perplexity, diversity, overhead, with intervals.
 
-All functions take plain sequences or arrays and know nothing of models or files. Where nothing was measured the
-answer is NaN, never a guess.
+All functions take plain sequences or arrays and do not depend on models or files. The result is NaN if nothing was
+measured.
 """
 
 from __future__ import annotations

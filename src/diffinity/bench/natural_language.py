@@ -1,7 +1,7 @@
 """The natural-language suite: 110 constraints from the paper's six sentence templates, drawn with a seed.
 
-Words are matched without regard to case. The list is from the head of a web-scale frequency list, which is in
-lower case; taken literally it would make "the first word is *the*" a demand for a sentence without a capital.
+Words are case-insensitive. The list is the top of a web-scale frequency list, which is in lower case; taken
+literally, "the first word is *the*" would require a sentence that begins with a small letter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The summary at the head of a report: the best-known systems, from the report's own numbers."""
+"""The summary at the top of a report: the main systems, from the report's own numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report as one HTML page: tables, plots inside it, some samples of every system, links to files with all."""
+"""The report as an HTML page: tables, plots, some samples of every system, links to files with all samples."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the paper itself reports, so that tables can show it beside what was measured here.
+"""The numbers that the paper reports, so that tables can show them beside ours.
 
-Only numbers that we have a source for; what we have none for is left out. They were measured with PLAID 1B on
-another machine, so that they say how the methods compare there, not how ours would fare on it.
+Only numbers with a source are included. They were measured with PLAID 1B on another machine, so they show how the
+methods compare there, not how our implementation would perform there.
 """
 
 from __future__ import annotations

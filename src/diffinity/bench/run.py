@@ -1,4 +1,4 @@
-"""The runner: does the jobs whose samples are not there yet and keeps every sample as it comes."""
+"""The runner: runs the jobs whose samples do not exist yet, and stores every sample as soon as it is generated."""
 
 from __future__ import annotations
 

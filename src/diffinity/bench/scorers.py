@@ -1,4 +1,4 @@
-"""Perplexity's judges: how surprised a language model is by a text, in nats, and over how many tokens."""
+"""Scorers of perplexity: the nats that a language model assigns to a text, and its number of tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores of a run's texts, made once and kept in its folder: nats by a language model, fluency by a judge."""
+"""Scores of a run's texts, stored in its folder: nats by a language model, fluency by a judge."""
 
 from __future__ import annotations
 

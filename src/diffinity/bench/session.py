@@ -1,4 +1,4 @@
-"""One session of a run: from what is asked for to settings, cases and jobs; the folder says how it was made."""
+"""One session of a run: from the command's options to settings, cases and jobs; the folder records them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run on disk: `run.json` says how it was made, `samples.jsonl` holds every sample, written as it comes."""
+"""A run on disk: `run.json` has settings and provenance, `samples.jsonl` every sample that was generated."""
 
 from __future__ import annotations
 

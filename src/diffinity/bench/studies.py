@@ -1,4 +1,4 @@
-"""The suites that are studies of their own: they yield rows of numbers instead of samples of cases."""
+"""The suites that are studies: they yield rows of numbers instead of samples of cases."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How far texts of masked and uniform processes are from p(text | L), which the exact Markov model knows.
+"""The distance of texts of masked and uniform processes from p(text | L), on the exact Markov model.
 
     python -m diffinity.bench.token_fidelity --out rows.jsonl [--samples 1000] [--noises mask uniform] [--quick]
 
-The rows are those of `diffinity.bench.fidelity`: the same model, constraints, truth and distance.
+The rows are those of `diffinity.bench.fidelity`: the same model, constraints, target and distance.
 """
 
 from __future__ import annotations

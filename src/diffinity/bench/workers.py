@@ -1,6 +1,6 @@
-"""Who does the work of a run: this process, several on this machine, or actors of a Ray cluster.
+"""The workers of a run: this process, several processes on this machine, or actors of a Ray cluster.
 
-The result of a job depends on the plan and the job alone, so it is the same whoever does it.
+The result of a job depends only on the plan and the job, not on the worker.
 """
 
 from __future__ import annotations

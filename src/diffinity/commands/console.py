@@ -1,4 +1,4 @@
-"""How the command line speaks: two consoles, and one sentence with a non-zero exit for all that goes wrong."""
+"""The consoles of the command line, and its errors: one sentence and a non-zero exit code."""
 
 from __future__ import annotations
 

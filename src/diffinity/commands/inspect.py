@@ -1,4 +1,4 @@
-"""`diffinity inspect`: what constraints amount to."""
+"""`diffinity inspect`: describes constraints: the sizes of their automata, and shortest and random texts."""
 
 from __future__ import annotations
 

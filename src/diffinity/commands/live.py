@@ -1,4 +1,4 @@
-"""The live view of a terminal: drafts sharpen while log P(L) climbs."""
+"""The live view in a terminal: drafts and log P(L) during denoising."""
 
 from __future__ import annotations
 

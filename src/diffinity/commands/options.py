@@ -1,4 +1,4 @@
-"""The options that several commands share: what the texts must satisfy."""
+"""The options that several commands share, and the constraint that they describe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`diffinity serve`: an OpenAI-shaped server, and a page on which people watch text being denoised."""
+"""`diffinity serve`: a server with OpenAI's API, and a page that shows text while it is denoised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an error says, in the words of the command line: flags in place of Python's arguments."""
+"""Error messages in the terms of the command line: flags instead of Python's arguments."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a user may ask for, and how it becomes a `ByteDFA`.
+"""Constraints, and their compilation to a `ByteDFA`.
 
-`JsonSchema` is imported when it is asked for: its compiler is half of this package.
+`JsonSchema` is imported on first use, because its compiler is half of this package.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,8 +1,8 @@
-"""Anchors (`^ $ \\b` …) in a machine over characters: each state learns what stands before and after it.
+"""Anchors (`^ $ \\b` …) in a machine over characters: each state is split by the characters before and after it.
 
-A gap between two characters is (what was read before, what comes next). Every state gets a copy for each gap; an
-anchor is then a plain empty transition inside the gaps where it holds, and a guess about what comes next is kept
-by letting only such characters be read.
+A gap between two characters is the pair (last character read, next character). Every state has a copy for each
+gap. An anchor is then a plain empty transition in the gaps where it holds. A copy assumes the next character; only
+such characters may be read from it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The constraints as values: immutable, combined with `& | ~ +`, each knowing how to become a `ByteDFA`."""
+"""Constraints as values: immutable, combined with `& | ~ +`, each with a method that compiles a `ByteDFA`."""
 
 from __future__ import annotations
 

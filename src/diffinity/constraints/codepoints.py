@@ -1,4 +1,4 @@
-"""Sets of Unicode characters as sorted ranges, and the partition of all characters that a pattern tells apart."""
+"""Sets of Unicode characters as sorted ranges, and the classes of characters that a pattern distinguishes."""
 
 from __future__ import annotations
 

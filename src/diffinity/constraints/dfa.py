@@ -1,4 +1,4 @@
-"""`ByteDFA`: the one minimal automaton of a set of byte strings, and the operations on such sets."""
+"""`ByteDFA`: the minimal automaton of a set of byte strings, and the operations on such sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading the notation of `Grammar`: text to rules, with line and column in every complaint."""
+"""The parser of `Grammar`'s notation: from text to rules, with line and column in every error."""
 
 from __future__ import annotations
 

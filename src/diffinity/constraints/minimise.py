@@ -1,4 +1,4 @@
-"""From a list of transitions to the one trimmed, minimal, canonically numbered table of its language."""
+"""From a list of transitions to the trimmed, minimal, canonically numbered table of its language."""
 
 from __future__ import annotations
 

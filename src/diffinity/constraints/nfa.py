@@ -1,4 +1,4 @@
-"""A mutable builder of nondeterministic byte machines: compose cheaply, then make deterministic once."""
+"""A mutable builder of nondeterministic byte machines: cheap composition, and one determinisation at the end."""
 
 from __future__ import annotations
 

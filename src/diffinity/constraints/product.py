@@ -1,4 +1,4 @@
-"""The product of two deterministic tables: both, either, or one without the other."""
+"""The product of two deterministic tables: intersection, union or difference."""
 
 from __future__ import annotations
 

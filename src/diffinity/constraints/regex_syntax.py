@@ -1,7 +1,7 @@
-"""The one module that touches `re`'s private parser: a pattern to a tree of our own, or an error with its place.
+"""The only module that uses `re`'s private parser: from a pattern to a syntax tree, or an error with its place.
 
-The characters that a node matches are taken from `re` itself, so that classes, case and flags are what Python
-says they are.
+The characters that a node matches are taken from `re` itself, so classes, case folding and flags agree with
+Python.
 """
 
 from __future__ import annotations

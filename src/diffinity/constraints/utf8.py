@@ -1,8 +1,8 @@
 """From characters to bytes: a table over character classes becomes an automaton over UTF-8.
 
-The classes of all characters form a tree over the bytes of UTF-8, in which equal parts are one node. A byte
-state is (node, where each class below it leads); byte states with equal edges are one. When the table is minimal,
-so is what comes out: nothing is left to minimise.
+The classes of all characters form a tree over the bytes of UTF-8, in which equal parts are shared. A byte state is
+a pair (node, the target of each class below it); byte states with equal edges are merged. If the table is minimal,
+so is the result, and no minimisation is needed.
 """
 
 from __future__ import annotations

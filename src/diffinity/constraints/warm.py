@@ -1,4 +1,4 @@
-"""Have all kernels of constraints compiled at once, for servers and benchmarks; others compile what they use."""
+"""Compiles all kernels of constraints in advance, for servers and benchmarks."""
 
 from __future__ import annotations
 

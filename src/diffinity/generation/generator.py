@@ -1,6 +1,6 @@
-"""`Generator`: a model, a constraint and settings, compiled once; called, streamed, or asked for a batch.
+"""`Generator`: a model, a constraint and settings, compiled once; it can be called, streamed, or run step by step.
 
-Every text that it gives by exact decoding satisfies its constraint, whatever ended the run.
+With exact decoding every text satisfies its constraint, also if the run is stopped early.
 """
 
 from __future__ import annotations

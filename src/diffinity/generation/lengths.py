@@ -1,4 +1,4 @@
-"""How many tokens a text gets: what was asked for, the model's own number, or what its constraint needs."""
+"""The length of a text in tokens: as requested, the model's default, or as the constraint needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop: one step after another, for every process, with particles or without."""
+"""The denoising loop of every process, with or without particles."""
 
 from __future__ import annotations
 

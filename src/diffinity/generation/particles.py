@@ -1,15 +1,15 @@
-"""Twisted sequential Monte Carlo: K guided trajectories per sample, weighed so that the guidance's bias cancels.
+"""Twisted sequential Monte Carlo: K guided trajectories per sample, with weights that cancel the guidance's bias.
 
-The model's own sampler draws a first state, then x_s ~ p(x_s | x_t), at last tokens from the distributions at
+The model's own sampler draws a first state, then x_s ~ p(x_s | x_t), and finally tokens from the distributions at
 x_0. Given that the tokens are in L, a trajectory has the probability p(x_1)·Π p(x_s | x_t)·ψ(x_0) / P(L), where
-ψ(x) is P(L | x), the acceptance probability of the distributions at x. Guidance moves by another kernel, r(x_s |
-x_t). So a guided particle weighs, after each move,
+ψ(x) is P(L | x), the acceptance probability of the distributions at x. A guided step uses another kernel, r(x_s |
+x_t). So the weight of a guided particle changes after each step by
 
     log w += log p(x_s | x_t) − log r(x_s | x_t) + log ψ(x_s) − log ψ(x_t).
 
-ψ of intermediate states only says when to resample: it cancels along a trajectory, and the last one is exact. As K
-grows the chosen particle, decoded by an exact draw, is a draw from the model's own sampler given L, whatever the
-guidance was. All of it is the same for every process; `log_ratio` of its state is log p − log r of a move.
+ψ of intermediate states only decides when to resample: it cancels along a trajectory, and the last ψ is exact. In
+the limit of large K the chosen particle, decoded by an exact draw, is a draw from the model's own sampler given L,
+for any guidance. All processes share this code; `log_ratio` of a state is log p − log r of its last step.
 """
 
 from __future__ import annotations

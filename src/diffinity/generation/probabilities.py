@@ -1,8 +1,8 @@
-"""`probabilities`: how probable a model finds each of several texts or constraints, with standard errors.
+"""`probabilities`: the probability of each of several texts or constraints under a model, with standard errors.
 
-Particles give an unbiased estimate of P(L) under the model's own sampler (`generation/particles.py`); the mean
-of a few of them has a standard error. The factorised estimate takes the distributions of the first network call,
-in which positions are independent: one call for all choices, and biased by what holds between positions.
+Particles give an unbiased estimate of P(L) under the model's own sampler (`generation/particles.py`); the mean of
+a few of them has a standard error. The factorised estimate uses the distributions of the first network call, in
+which positions are independent: one call for all choices, biased because it ignores dependence between positions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far a call is: a bar on stderr, and the time that is left of a deadline."""
+"""The progress of a call: a bar on stderr, and the time left until the deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What generation gives: texts, and drafts of them on the way."""
+"""The results of generation: texts, and drafts of them."""
 
 from __future__ import annotations
 

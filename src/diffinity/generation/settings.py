@@ -1,8 +1,7 @@
-"""`GenerationSettings`: how texts are written, in one place for Python, the command line, batches and servers.
+"""`GenerationSettings`: the options of generation, shared by Python, the command line, batches and servers.
 
-Each option is one field. Its metadata says what it is called in JSON and on the command line (`name`), what it
-means (`help`), and which values are accepted (`accepts`, `least`, `above`), so that a new option is one line
-here.
+Each option is one field. Its metadata has its name in JSON and on the command line (`name`), its description
+(`help`), and the accepted values (`accepts`, `least`, `above`), so that a new option is one line here.
 """
 
 from __future__ import annotations

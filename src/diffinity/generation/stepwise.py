@@ -1,4 +1,4 @@
-"""A batch that is denoised a step at a time, for whoever has other things to do between steps."""
+"""A batch that the caller denoises step by step."""
 
 from __future__ import annotations
 

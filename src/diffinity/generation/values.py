@@ -1,4 +1,4 @@
-"""What an accepted text stands for, or why the type that was asked for refuses it after all."""
+"""The Python value of an accepted text, or the reason why the requested type refuses it."""
 
 from __future__ import annotations
 

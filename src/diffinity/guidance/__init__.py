@@ -1,4 +1,4 @@
-"""Ways to steer a denoising step, interchangeable, one module each."""
+"""Interchangeable guidance methods of a denoising step, one module each."""
 
 from diffinity.guidance.base import DenoisingStep, Guidance, Prediction, Unguided
 from diffinity.guidance.chain import ChainGuidance

@@ -1,4 +1,4 @@
-"""The one method that every guidance has: predict the clean embeddings at a denoising step."""
+"""The interface of a guidance method: `predict`, the clean embeddings at a denoising step."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Classifier guidance: x̂ + scale·(σ²/α)·∇_z log P(the text is in L | z), with P from a small trained network.
 
-The network reads one of three things at every position: the latent alone (`latent`), the latent and the denoiser's
-hidden features (`backbone`), or the denoiser's output, that is its estimate x̂ and the probabilities of the tokens
-that tell most (`full`). In the last two the gradient goes back through the denoiser.
+The network has one of three inputs at every position: the latent (`latent`), the latent and the denoiser's hidden
+features (`backbone`), or the denoiser's output, that is its estimate x̂ and the probabilities of the most
+informative tokens (`full`). In the last two the gradient goes back through the denoiser.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Guidance of embeddings towards a language: what acceptance says of the tokens, turned into a shift of x̂.
+"""Guidance of embeddings towards a language: from the marginals given acceptance to a shift of x̂.
 
-`Reading` gives q − p, the difference between what acceptance says of the tokens and what the model says. Here it
-becomes a shift, in closed form or through the network's Jacobian. The guided estimate q·E is handed to the next
+`Reading` gives q − p, the difference between the marginals given acceptance and the model's distributions. Here it
+becomes a shift, in closed form or through the network's Jacobian. The guided estimate q·E is passed to the next
 step as self-conditioning.
 """
 

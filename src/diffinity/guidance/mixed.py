@@ -1,4 +1,4 @@
-"""Two guidances in one run: one for the noisy steps, another for the rest; or one for some of the samples."""
+"""Two guidance methods in one run: one for the noisy steps and another for the rest, or each for some samples."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""How the next token of a text is chosen: what each token leaves possible, and one of them drawn.
+"""The choice of the next token of a text: which tokens can be completed, and a draw from them.
 
-A table log ψ (length + 1, S + 1) says of every automaton state, after so many tokens, how the text can go on.
-`completable` says only whether it can be finished within the length: a step draws from the model's distribution
-over the tokens that leave it so. That alone is not p(text | L): what is probable now may leave only improbable
-ways to finish. `look_ahead` says how probable acceptance is, for tokens that are drawn without memory,
-ψ_k[s] = Σ_v u_k[v]·ψ_{k+1}[δ(s, v)]; particles are proposed by it. The last column of a table, −inf, is what the
-transition −1 falls on.
+A table log ψ (length + 1, S + 1) has a value for every number of tokens and automaton state. `completable` says
+only whether the text can be finished within the length: a step draws from the model's distribution over the tokens
+after which it can. This is not p(text | L): a probable token may have only improbable completions. `look_ahead` is
+the probability of acceptance for tokens that are drawn independently, ψ_k[s] = Σ_v u_k[v]·ψ_{k+1}[δ(s, v)]; it is
+the proposal of particles. The last column of a table, −inf, belongs to the transition −1.
 """
 
 from __future__ import annotations

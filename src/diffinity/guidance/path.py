@@ -1,7 +1,7 @@
-"""Path guidance: as posterior guidance, given one path of automaton states instead of all of them.
+"""Path guidance: posterior guidance given one path of automaton states instead of all paths.
 
-The average over all paths spreads its pull over every place where the constraint could be met; one path
-concentrates it, and stays the best one because the latent follows it.
+The average over all paths distributes the shift over every position where the constraint could be met. One path
+concentrates it, and remains the best path because the latent follows it.
 """
 
 from __future__ import annotations

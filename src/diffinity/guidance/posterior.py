@@ -1,4 +1,4 @@
-"""Posterior guidance: x̂ + scale·(q − p)·E, the share of the paper's gradient that needs no backward pass."""
+"""Posterior guidance: x̂ + scale·(q − p)·E, the part of the paper's gradient that needs no backward pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guidances by name: the methods as they are, and the points of the trade-off that have names of their own."""
+"""Guidance methods by name: the methods themselves, and the presets `auto`, `fast` and `best`."""
 
 from __future__ import annotations
 

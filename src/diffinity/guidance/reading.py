@@ -1,4 +1,4 @@
-"""What acceptance says of the distributions at one step, each part computed when it is first asked for."""
+"""Acceptance of the distributions at one step: log P(L), q and q·E, each computed on first use."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""How masked tokens are chosen: which positions get one at a step, and which tokens, with a constraint or without.
+"""The choice of positions and tokens that a step unmasks, with or without a constraint.
 
 | method | positions | tokens |
 |---|---|---|
-| `joint` | the surest given L | of an exact joint draw from all open positions given L |
-| `marginals` | the surest given L | each drawn from its own distribution given L; a joint draw where they clash |
-| `dingo` | the surest of the model | the most probable ones that can be completed (Suresh et al., 2025) |
-| `none` | the surest of the model | drawn from the model |
+| `joint` | the most confident given L | of an exact joint draw from all open positions given L |
+| `marginals` | the most confident given L | from the marginals given L; a joint draw if these clash |
+| `dingo` | the most confident of the model | the most probable that can be completed (Suresh et al., 2025) |
+| `none` | the most confident of the model | drawn from the model |
 
-At temperature 0 a draw is the most probable string. Whatever is committed can be completed: the string that a
-draw or a maximum comes from is the completion, or it was looked for.
+At temperature 0 a draw is the most probable string. The committed tokens can always be completed: they are part of
+an accepted string, or a completion was searched for.
 """
 
 from __future__ import annotations

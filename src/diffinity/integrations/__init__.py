@@ -1,1 +1,1 @@
-"""Structured output inside other people's loops: `integrations.transformers` and `integrations.diffusers`."""
+"""Structured output in the loops of other libraries: `integrations.transformers` and `integrations.diffusers`."""

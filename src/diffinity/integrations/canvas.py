@@ -1,8 +1,8 @@
-"""Logits of a whole canvas, given that its text is accepted, with an argmax that is always accepted.
+"""Logits of a whole canvas given that its text is accepted, with an argmax that is always accepted.
 
-A loop samples every position by itself, measures entropies, feeds the logits back as self-conditioning, and
-commits the argmax whenever it stops. So it gets log q (q the marginals given acceptance), and the best accepted
-string's token at each position stands just above its rivals.
+The loop samples every position independently, measures entropies, feeds the logits back as self-conditioning, and
+commits the argmax when it stops. So it gets log q (q the marginals given acceptance), in which the token of the
+best accepted string is raised just above the largest other logit at each position.
 """
 
 from __future__ import annotations

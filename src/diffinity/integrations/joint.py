@@ -1,8 +1,8 @@
-"""Tokens for a block of which a loop commits some: those of one accepted string.
+"""Tokens for a block of which a loop commits some: the tokens of one accepted string.
 
-The model's own tokens are drawn first. Where they make an accepted string they are kept; else the row gets a
-string drawn from p given acceptance. Both together are exactly such a draw: p(x)·[x ∈ L] + (1 − P(L))·p(x | L) =
-p(x | L).
+The model's own tokens are drawn first. If they form an accepted string, they are used; otherwise the row gets a
+string drawn from p given acceptance. Both cases together are exactly such a draw: p(x)·[x ∈ L] + (1 − P(L))·p(x |
+L) = p(x | L).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a loop of another library that is running right now knows, read from its frame.
+"""The local variables of a running loop of another library, read from its frame.
 
-A logits processor is told the tokens so far and their scores, a scheduler not even the tokens; neither is told
-how much may still be written, which a guarantee depends on. The loops hold all of it in their local variables.
+A logits processor receives the tokens so far and their scores, a scheduler not even the tokens. Neither receives
+the number of tokens left, on which the guarantee depends. The loops have it in their local variables.
 """
 
 from __future__ import annotations

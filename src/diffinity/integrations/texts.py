@@ -1,7 +1,7 @@
-"""The texts of a batch that another library's loop writes: one constraint a row, and where each row stands.
+"""The texts of a batch in another library's loop: the constraint and the automaton's state of each row.
 
-The loops differ in how they write (one token at a time, a canvas at a time, a block of masks at a time) and
-agree in what they know: the tokens so far, how many are left, and which tokens end a text.
+The loops write in different ways (one token, a canvas or a block of masks at a time). All of them know the tokens
+so far, the number of tokens left, and the end tokens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Unpacking the published archive of PLAID's weights: four known files come out, anything else is refused."""
+"""Unpacks the published archive of PLAID's weights: four known files; anything else is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token sequences of a causal transformer that grow together, with a cache; and causal models by name."""
+"""Batches of token sequences of a causal transformer with a cache; causal models by name."""
 
 from __future__ import annotations
 

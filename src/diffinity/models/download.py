@@ -1,9 +1,9 @@
-"""Published models by name: fetch with resume, checksums and a look at the disk first, then unpack and import.
+"""Published models by name: download with resumption, checksums and a check of the disk, then unpack and import.
 
-No checksums are published with PLAID's release, so this is how its files are checked. Sizes come from the
+No checksums are published with PLAID's release, so its files are checked in other ways. Sizes come from the
 server. Digests are taken from GitHub's release API if it has them, and from the caller if given. The SHA-256 of
-what arrived is recorded in `SHA256SUMS` beside the files at the first download and compared at every later run
-(trust on first use). The gzip checksum and the structure of the archive are verified in any case.
+the first download is recorded in `SHA256SUMS` beside the files and compared at every later run (trust on first
+use). The gzip checksum and the structure of the archive are always verified.
 """
 
 from __future__ import annotations

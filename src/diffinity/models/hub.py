@@ -1,11 +1,11 @@
 """Models from the Hugging Face hub, through its cache and offline mode: downloads resume, and hashes are checked.
 
-The hub names a file by its hash: SHA-256 for large files, git's SHA-1 for small ones. Its cache keeps that name,
-so what was fetched can be checked at every load, also offline. `huggingface_hub` discards a transfer that was
-interrupted. Weights are therefore fetched by `transfer`, to a file that stays, and handed to the cache when they
-are complete and their hash is right.
+The hub names a file by its hash: SHA-256 for large files, git's SHA-1 for small files. Its cache uses the same
+names, so files can be checked at every load, also offline. `huggingface_hub` discards an interrupted transfer.
+Therefore `transfer` downloads the weights to a file that remains, and moves it to the cache when it is complete
+and its hash is correct.
 
-The library's parts are imported when a model of the hub is asked for: a folder on disk needs none of them.
+The library's modules are imported when a model of the hub is named; a folder on disk needs none of them.
 """
 
 from __future__ import annotations

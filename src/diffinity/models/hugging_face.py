@@ -1,7 +1,7 @@
-"""Models of the Hugging Face `transformers` library by name or folder: LLaDA, Dream, MDLM, Duo, and causal ones.
+"""Models of the Hugging Face `transformers` library by name or folder: LLaDA, Dream, MDLM, Duo, and causal models.
 
-`transformers` is imported, and anything fetched, only when a model is named. Their repositories bring Python
-code of their own, which runs only where it is asked for (`trust_remote_code=True`).
+`transformers` is imported, and files are downloaded, only when a model is named. Their repositories contain Python
+code, which runs only with `trust_remote_code=True`.
 """
 
 from __future__ import annotations

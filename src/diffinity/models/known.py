@@ -1,4 +1,4 @@
-"""The published models that we know, by short name: size, licence, purpose, and whether they are here."""
+"""The published models with a short name: size, licence, purpose, and whether they are on this machine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Reading LangFlow's own checkpoints: `model.safetensors` with `config.json`, and a tokenizer from elsewhere.
+"""Reads LangFlow's published checkpoints: `model.safetensors` with `config.json`, and a tokenizer from elsewhere.
 
-Shape and noise schedule are read off the tensors: the config has the numbers that training began with. Only the
-schedule's cutoff and three switches are nowhere else. The Python files that the config names in `auto_map` are
-not fetched and never run.
+The shape and the noise schedule are read from the tensors, because the config has the values from the start of
+training. Only the schedule's cutoff and three switches are taken from the config. The Python files that the config
+names in `auto_map` are not downloaded and never run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A LangFlow model, whole: network, embeddings, noise schedule and tokenizer as one `DiffusionLM`."""
+"""A complete LangFlow model: network, embeddings, noise schedule and tokenizer as a `DiffusionLM`."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """The exact denoiser of an order-n Markov text model: a diffusion language model with the true score.
 
-For p(x₀) a Markov chain over tokens, p(x₀ | z) is a hidden Markov model with emissions exp((α/σ²)·z·e_v), so
-its marginals are one forward–backward pass. No training, no network: the oracle for every claim about
-conditional distributions, and an instant model of a user's own corpus.
+For p(x₀) a Markov chain over tokens, p(x₀ | z) is a hidden Markov model with emissions exp((α/σ²)·z·e_v), so its
+marginals take one forward–backward pass. It needs no training and no network. It is the reference for all
+measurements of conditional distributions, and an instant model of a user's own corpus.
 
-The chain is smoothed inside: with probability `restart` the next context is drawn afresh from all contexts.
-(Mixing posteriors instead would keep a forbidden token at probability ε whatever the latent says, and no
-guidance could move it.) After the end-of-sequence token comes nothing but itself.
+The chain itself is smoothed: with probability `restart` the next context is drawn from all contexts. (Mixing
+posteriors instead would give a forbidden token the probability ε for every latent, and no guidance could change
+it.) The end-of-sequence token is followed only by itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The exact Markov model under masked and uniform noise: the oracle for processes on tokens.
+"""The exact Markov model under masked and uniform noise: the reference for processes on tokens.
 
-p(x₀ | x_t) is a hidden Markov model with the emissions of the noise: of a masked token every likelihood is 1, of
-one that stands only its own; under uniform noise a token is itself with probability α and any other with (1 −
-α)/V.
+p(x₀ | x_t) is a hidden Markov model whose emissions are those of the noise. Every token has likelihood 1 for a
+masked position, and only the token itself for an unmasked position. Under uniform noise a token stays itself with
+probability α and becomes any other token with probability (1 − α)/V.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What models with a network share: tokenizer, normalised embeddings, device, a check that they fit together."""
+"""The common part of models with a network: tokenizer, normalised embeddings, device, and consistency checks."""
 
 from __future__ import annotations
 

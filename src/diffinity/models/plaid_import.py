@@ -1,4 +1,4 @@
-"""Reading PLAID's own checkpoints: four pickled state dictionaries. The one place that reads pickles."""
+"""Reads PLAID's published checkpoints, four pickled state dictionaries. No other module reads pickles."""
 
 from __future__ import annotations
 

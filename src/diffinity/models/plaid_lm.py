@@ -1,4 +1,4 @@
-"""A PLAID model, whole: network, embeddings, noise schedule and tokenizer as one `DiffusionLM`."""
+"""A complete PLAID model: network, embeddings, noise schedule and tokenizer as a `DiffusionLM`."""
 
 from __future__ import annotations
 

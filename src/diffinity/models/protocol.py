@@ -1,8 +1,8 @@
-"""What generation needs of a language model, and nothing more: one base, three kinds.
+"""The interface between generation and language models: one base class and three kinds.
 
-`TextModel` is what every model has. `EmbeddingDiffusion` denoises token embeddings (PLAID, LangFlow),
+`TextModel` is the base of every model. `EmbeddingDiffusion` denoises token embeddings (PLAID, LangFlow),
 `TokenDiffusion` denoises tokens (LLaDA, Dream, MDLM, Duo), and `CausalModel` predicts the next token (GPT-2).
-`diffinity.testing` has the laws of each kind as a test class.
+`diffinity.testing` has a test class for each kind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Noise levels: what γ means, and the learned monotone schedule γ(t). It knows no network."""
+"""Noise levels γ, and the learned monotone schedule γ(t). This module does not depend on a network."""
 
 from __future__ import annotations
 

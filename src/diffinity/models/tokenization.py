@@ -1,4 +1,4 @@
-"""Byte-level BPE: the tokenizer that our own models are trained with."""
+"""Byte-level BPE: the tokenizer of our own models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One file over HTTP: its size is asked first, and a transfer that breaks is resumed where it stopped."""
+"""Download of one file over HTTP: its size is requested first, and an interrupted transfer is resumed."""
 
 from __future__ import annotations
 

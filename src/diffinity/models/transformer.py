@@ -1,6 +1,6 @@
-"""The companions of the embedded diffusion model: plain transformers over tokens, with PLAID's blocks.
+"""The embedded autoregressive and masked models: plain transformers over tokens, with PLAID's blocks.
 
-`causal=True` predicts the next token (also the reference for perplexity); `causal=False` fills in masked tokens.
+`causal=True` predicts the next token (also the scorer of perplexity); `causal=False` fills in masked tokens.
 """
 
 from __future__ import annotations

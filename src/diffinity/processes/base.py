@@ -1,7 +1,7 @@
-"""What every denoising process is: start, predict, step, finish; and the randomness that belongs to a sample.
+"""The interface of a denoising process: begin, predict, step, finish; and the random numbers of a sample.
 
-The loop (`generation/loop.py`) knows nothing else of a process. `predict` is the only place that calls the
-network; `step` is a pure function of the state, the prediction and the draws.
+The loop (`generation/loop.py`) uses nothing else of a process. Only `predict` calls the network; `step` is a pure
+function of the state, the prediction and the draws.
 """
 
 from __future__ import annotations

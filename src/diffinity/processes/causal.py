@@ -1,8 +1,8 @@
-"""From left to right: the process of a causal model, one token of each text at a step.
+"""The process of a causal model: from left to right, one token of each text at a step.
 
-Every token is drawn from those that can be completed, and ended, within the length, so that every text satisfies
-its constraint. That alone is not p(text | L); a weighted process, for particles, proposes tokens by how probable
-acceptance is behind them (`guidance/next_token.py`), and the weights make the rest of the way.
+Every token is drawn from those after which the text can be completed within the length, so every text satisfies
+its constraint. This alone is not p(text | L). A weighted process, for particles, proposes tokens by the
+probability of acceptance after them (`guidance/next_token.py`), and the weights correct the difference.
 """
 
 from __future__ import annotations

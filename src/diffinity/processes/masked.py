@@ -1,10 +1,11 @@
-"""Masked noise on tokens: all positions start masked, and each step commits a few of them, which then stay.
+"""Masked noise on tokens: all positions start masked, and each step commits a few of them.
 
-The process of LLaDA, Dream and MDLM. In which order positions are committed and how many at a step is LLaDA's
-(*Large Language Diffusion Models*, Nie et al., 2025): block after block, the surest positions or random ones; or
-MDLM's, where every position is unmasked at its own random time ("ancestral").
+The process of LLaDA, Dream and MDLM. The order of positions and their number at a step are those of LLaDA (*Large
+Language Diffusion Models*, Nie et al., 2025): block after block, the most confident positions or random positions;
+or those of MDLM, where every position is unmasked at its own random time ("ancestral").
 
-The guarantee goes by induction: what a step commits can be completed, because it is part of an accepted string.
+The guarantee holds by induction: the committed tokens of a step can be completed, because they are part of an
+accepted string.
 """
 
 from __future__ import annotations

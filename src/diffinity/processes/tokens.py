@@ -1,4 +1,4 @@
-"""What the processes on tokens share: the state, the prediction, the network's call, and the windows of blocks."""
+"""The common part of processes on tokens: state, prediction, network call, and windows of blocks."""
 
 from __future__ import annotations
 

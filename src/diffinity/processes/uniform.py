@@ -1,12 +1,12 @@
-"""Uniform noise on tokens: every position holds a token all the time, and steps replace some by better ones.
+"""Uniform noise on tokens: every position always has a token, and each step replaces some of them.
 
-The process of Duo and UDLM. At time t a token is still itself with probability α = 1 − t, and else one drawn
-uniformly from all V. A step draws clean tokens x₀ from the network's distributions, jointly given L where there
-is a constraint, and then x_s from q(x_s | x_t, x₀); the last step ends in x₀ itself, which is in L.
+The process of Duo and UDLM. At time t a token is still the clean token with probability α = 1 − t, otherwise a
+token drawn uniformly from all V. A step draws clean tokens x₀ from the network's distributions, jointly given L if
+there is a constraint, and then x_s from q(x_s | x_t, x₀). The last step ends in x₀ itself, which is in L.
 
-For particles the model's own kernel is p(x_s | x_t) = Σ p(x₀)·q(x_s | x_t, x₀) over all x₀, the guided one the
-same sum over those in L. Their ratio is P(L) / P(L | x_s), where the latter has each position's distribution
-multiplied by q(x_s | x_t, ·): one more forward pass of the programme.
+For particles the model's own kernel is p(x_s | x_t) = Σ p(x₀)·q(x_s | x_t, x₀) over all x₀, and the guided kernel
+is the same sum over x₀ in L. Their ratio is P(L) / P(L | x_s), where the latter has each position's distribution
+multiplied by q(x_s | x_t, ·): one more forward pass of the dynamic programme.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The HTTP door: an OpenAI-shaped server for any model that `dy.load` takes, and its page (extra `serve`)."""
+"""An HTTP server with OpenAI's API for any model that `dy.load` takes, and its page (extra `serve`)."""

@@ -1,4 +1,4 @@
-"""What a client gets: OpenAI's objects, whole or as chunks, and drafts as the page shows them."""
+"""The responses of the server: OpenAI's objects, whole or as chunks, and drafts for the page."""
 
 from __future__ import annotations
 

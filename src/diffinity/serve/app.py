@@ -1,4 +1,4 @@
-"""The application: routes, and nothing of how texts are made."""
+"""The application: the routes of the server."""
 
 from __future__ import annotations
 

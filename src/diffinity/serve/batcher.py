@@ -1,6 +1,6 @@
-"""Requests that wait are denoised together: one thread takes batches, and texts leave them when no one waits.
+"""The batcher: one thread denoises waiting requests in batches; texts of disconnected clients leave their batch.
 
-Requests with the same settings and length share a batch. Batches of different settings take turns, one step each,
+Requests with the same settings and length share a batch. Batches of different settings alternate, one step each,
 so that a short request does not wait for the end of a long one.
 """
 

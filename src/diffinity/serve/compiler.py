@@ -1,7 +1,8 @@
-"""Constraints are compiled in processes of their own, so that a hostile one costs nobody else's time.
+"""Constraints are compiled in separate processes, so that a hostile constraint delays no other request.
 
-A constraint first gets a small budget in the quick process. One that needs more goes to the patient process,
-where it waits behind its like. Work is counted (`diffinity.limits`), so which of the two does not depend on load.
+A constraint first gets a small budget in the quick process. If it needs more, it goes to the patient process,
+where it waits for other expensive constraints only. Work is counted (`diffinity.limits`), so the choice does not
+depend on load.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the fields in which clients send constraints to one constraint."""
+"""From the constraint fields of a request to a constraint."""
 
 from __future__ import annotations
 

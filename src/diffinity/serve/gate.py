@@ -1,4 +1,4 @@
-"""What every request passes first: host, key, size and time limits; and the headers of every answer."""
+"""Checks of every request (host, key, size and time limits), and the headers of every response."""
 
 from __future__ import annotations
 

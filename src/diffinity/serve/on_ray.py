@@ -1,4 +1,4 @@
-"""The same application as a Ray Serve deployment: N replicas behind Ray's proxy, on a cluster or here."""
+"""The same application as a Ray Serve deployment: N replicas behind Ray's proxy, on a cluster or locally."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The application on a socket: uvicorn, with limits on clients that send slowly and a drain on SIGTERM."""
+"""The application under uvicorn, with limits on clients that send slowly, and draining on SIGTERM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a checked request to jobs for the batcher: settings, length, seeds, and what is refused."""
+"""From a checked request to jobs for the batcher: settings, length, seeds, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ServeSettings`: what one server allows, each limit with its unit and default."""
+"""`ServeSettings`: the limits of a server, each with its unit and default."""
 
 from __future__ import annotations
 

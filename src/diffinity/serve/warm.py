@@ -1,4 +1,4 @@
-"""Imported by the server of compiling processes, which then begin with their kernels ready."""
+"""Imported by the process that forks the compiling processes, so that their kernels are ready at the start."""
 
 from diffinity.alignment import Vocabulary
 from diffinity.serve.compiler import Allowance, compile_constraint

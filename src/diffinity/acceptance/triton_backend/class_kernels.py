@@ -1,7 +1,7 @@
 """From logits to class and group weights: one pass over the logits in their own type, then small sums in float64.
 
-Every segment of a class keeps its largest logit and the sum of exponentials relative to it, so nothing underflows
-whatever the logits are, and no second pass in log space is needed.
+For every segment of a class the kernel stores the largest logit and the sum of exponentials relative to it, so
+nothing underflows for any logits, and no second pass in log space is needed.
 """
 
 from __future__ import annotations

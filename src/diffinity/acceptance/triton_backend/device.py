@@ -1,4 +1,4 @@
-"""Automata on a device: uploaded once, kept with them, bounded in bytes; and batches of several."""
+"""Automata on a device: each is uploaded once into a cache of bounded size; batches of several automata."""
 
 from __future__ import annotations
 

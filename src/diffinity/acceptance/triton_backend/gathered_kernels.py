@@ -1,12 +1,12 @@
-"""The recursions of automata whose arrows fit into the registers of one program, both directions at once.
+"""The recursions of automata whose arrows fit in the registers of one program, both directions at once.
 
-The arrows into every state are pieces of eight, a row of a table that stays in registers for all positions.
-A step gathers the masses of their tails through shared memory, multiplies by weights read a position ahead, and
-adds up. The rows of the backward direction stand below those of the forward direction, so one chain of L steps
-does both.
+The arrows into every state are pieces of eight, a row of a table that stays in registers for all positions. A step
+gathers the masses of their tails through shared memory, multiplies by weights that were read one position ahead,
+and adds up. The rows of the backward direction are below those of the forward direction, so one chain of L steps
+computes both.
 
-Masses are rescaled by powers of two, which costs no digit. Finding the largest mass takes as long as a step, so it
-is looked for only as often as masses could have drifted too far: `drift` bounds what one position can do to them.
+Masses are rescaled by powers of two, which loses no digits. Finding the largest mass takes as long as a step, so
+it is computed only as often as the masses could have drifted too far: `drift` bounds the change at one position.
 """
 
 from __future__ import annotations

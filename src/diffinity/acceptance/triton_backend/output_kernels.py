@@ -1,8 +1,8 @@
-"""From the recursions to what guidance asks for: q (or q − p), and q·E without writing q.
+"""From the recursions to the outputs: q (or q − p), and q·E without writing q.
 
-q of a token is exp(logit + bias of its class): the bias is log(posterior probability of the class) less the
-logarithm of the class sum. It is kept in two float32 parts, so that a logit of a thousand loses no digits when the
-bias is added.
+q of a token is exp(logit + bias of its class). The bias is log(posterior probability of the class) minus the
+logarithm of the class sum. It is stored in two float32 parts, so that a logit of a thousand loses no digits when
+the bias is added.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What guidance asks for: q, q − p, and q·E without writing q."""
+"""The outputs that guidance uses: q, q − p, and q·E without writing q."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Paths and strings: the way back along the best path, and draws.
+"""Paths and strings: backtracking along the best path, and draws.
 
-Draws use counter-based random numbers: sample (seed, index) has the same at every position in every batch.
+Draws use counter-based random numbers: sample (seed, index) has the same numbers at every position in every batch.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The forward and backward recursions of many states, with the loop over positions inside the kernel.
+"""The recursions of automata with many states, with the loop over positions inside the kernel.
 
-Masses are in memory, and states add up their arrows by trees (`gathered_kernels.py` keeps fewer in registers).
-Where the masses of all positions are too much, only those of every √L-th are kept, and the stretches between are
-computed again on the way back.
+Masses are in memory, and the arrows into a state are summed by trees (`gathered_kernels.py` has the version in
+registers, for smaller automata). If the masses of all positions take too much memory, only every √L-th position is
+stored, and the positions in between are computed again in the backward pass.
 
-Masses are float64. They are rescaled by powers of two, which costs no digit, and only when they leave the range in
-which a product with a weight is safe.
+Masses are float64. They are rescaled by powers of two, which loses no digits, and only when they leave the range
+in which a product with a weight is safe.
 """
 
 from __future__ import annotations

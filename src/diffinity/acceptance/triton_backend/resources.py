@@ -1,4 +1,4 @@
-"""What the kernels take of a GPU, by compiling them for it; no GPU is needed.
+"""The registers and shared memory of the kernels, by compiling them for a GPU; no GPU is needed.
 
     python -m diffinity.acceptance.triton_backend.resources [--arch 80 86 90] [--step]
 

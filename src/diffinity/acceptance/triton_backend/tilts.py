@@ -1,4 +1,4 @@
-"""Recursions and paths: how q differs from p, class by class."""
+"""Recursions and paths: the ratio of q to p for each token class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The k best strings: k best tokens of classes and groups, then of states, then the way back."""
+"""The k best strings: the k best tokens of classes and groups, the k best values of states, then backtracking."""
 
 from __future__ import annotations
 

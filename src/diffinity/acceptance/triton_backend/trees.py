@@ -1,4 +1,4 @@
-"""What the kernels share: reading an automaton's arrays, and adding up trees (see `layout.py`)."""
+"""Functions that the kernels share: reading an automaton's arrays, and summing trees (see `layout.py`)."""
 
 from __future__ import annotations
 

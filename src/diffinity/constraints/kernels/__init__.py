@@ -1,6 +1,6 @@
 """The hot loops of the automata, in numba: one module for each algorithm.
 
-A compiled kernel is kept in `__pycache__` (or $NUMBA_CACHE_DIR) until its own file changes: after a change to a
+A compiled kernel stays in `__pycache__` (or $NUMBA_CACHE_DIR) until its own file changes. After a change to a
 function that another module's kernel calls, remove that module's cache as well.
 """
 

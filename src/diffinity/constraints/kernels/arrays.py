@@ -1,8 +1,8 @@
-"""The array types of the automata, and what a resumable kernel comes back for.
+"""The array types of the automata, and the reasons why a resumable kernel returns.
 
-Every loop that may run long is resumable: it keeps its place in a `ctl` array, takes the steps that it makes off
-the last entry of it and returns when none is left, so that its caller can count them and grow an array. Arrays
-are C-contiguous and writable, so that each kernel is compiled for one signature only.
+Every loop that may run long is resumable. It stores its position in a `ctl` array, subtracts its steps from the
+last entry and returns when none are left, so that its caller can count the steps and enlarge an array. Arrays are
+C-contiguous and writable, so that each kernel is compiled for one signature only.
 """
 
 from __future__ import annotations
