@@ -35,8 +35,8 @@ def held_out(tokenizer: Tokenizer) -> Tensor:
 
 @torch.no_grad()
 def loss(task: DiffusionTask, tokens: Tensor, level: float) -> float:
-    gamma = torch.full((tokens.shape[0], 1), level)
-    return float(task.nats(tokens, gamma, torch.Generator().manual_seed(1), 0.0)[0])
+    noise_level = torch.full((tokens.shape[0], 1), level)
+    return float(task.nats(tokens, noise_level, torch.Generator().manual_seed(1), 0.0)[0])
 
 
 def gains(warmup: int, steps: int, tokenizer: Tokenizer) -> list[float]:

@@ -40,13 +40,13 @@ def texts_of(model: PlaidLM, unseen: Sequence[str], n: int, structured: bool) ->
     return pad(rows, LENGTH, model.eos_token_id or 0)
 
 
-def cross_entropy(model: DiffusionLM, tokens: Tensor, embedding: Tensor, gamma: float) -> float:
+def cross_entropy(model: DiffusionLM, tokens: Tensor, embedding: Tensor, noise_level: float) -> float:
     """Nats per token at one level, each text of tokens (B, L) up to its first end token."""
-    level = NoiseLevel(torch.tensor(gamma, dtype=torch.float64))
+    level = NoiseLevel(torch.tensor(noise_level, dtype=torch.float64))
     generator = torch.Generator().manual_seed(0)
     x = embedding.double()[tokens]
     z = level.alpha * x + level.sigma * torch.randn(x.shape, generator=generator, dtype=torch.float64)
-    z, at = z.to(model.dtype), torch.full((len(tokens),), gamma, dtype=model.dtype)
+    z, at = z.to(model.dtype), torch.full((len(tokens),), noise_level, dtype=model.dtype)
     estimate = torch.zeros_like(z)
     if isinstance(model, PlaidLM):
         estimate = model.denoise(z, at, estimate).softmax(dim=-1) @ model.embedding
@@ -79,9 +79,11 @@ def main() -> None:
     with torch.no_grad():
         for name, structured in (("English", False), ("structured", True)):
             tokens = texts_of(network, data.held_out, chosen.texts, structured)
-            for gamma in LEVELS:
-                nats_of = (cross_entropy(model, tokens, network.embedding, gamma) for model in (network, chain))
-                table.add_row(name, f"{gamma:+.0f}", *(f"{nats:.2f}" for nats in nats_of))
+            for noise_level in LEVELS:
+                nats_of = (
+                    cross_entropy(model, tokens, network.embedding, noise_level) for model in (network, chain)
+                )
+                table.add_row(name, f"{noise_level:+.0f}", *(f"{nats:.2f}" for nats in nats_of))
     Console().print(table)
 
 

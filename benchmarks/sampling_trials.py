@@ -57,19 +57,19 @@ class SharpenedLM(PlaidLM):
 
     weight = 0.5
 
-    def denoise(self, z: Tensor, gamma: Tensor, x_selfcond: Tensor) -> Tensor:
-        strong = super().denoise(z, gamma, x_selfcond)
-        low, high = self.gamma(torch.tensor([1.0 - BAND[1], 1.0 - BAND[0]], dtype=torch.float64)).tolist()
-        if not low <= float(gamma[0]) <= high or not bool(x_selfcond.any()):
+    def denoise(self, z: Tensor, noise_level: Tensor, x_selfcond: Tensor) -> Tensor:
+        strong = super().denoise(z, noise_level, x_selfcond)
+        low, high = self.noise_level(torch.tensor([1.0 - BAND[1], 1.0 - BAND[0]], dtype=torch.float64)).tolist()
+        if not low <= float(noise_level[0]) <= high or not bool(x_selfcond.any()):
             return strong
-        weak = super().denoise(z, gamma, torch.zeros_like(x_selfcond))
+        weak = super().denoise(z, noise_level, torch.zeros_like(x_selfcond))
         return (1 + self.weight) * strong.log_softmax(-1) - self.weight * weak.log_softmax(-1)
 
 
 class DenserLM(PlaidLM):
     """A grid with steps half as long in the band of noise where most tokens are decided, longer elsewhere."""
 
-    def gamma(self, t: Tensor) -> Tensor:
+    def noise_level(self, t: Tensor) -> Tensor:
         low, high = 1.0 - BAND[1], 1.0 - BAND[0]
         inside = 2 * (high - low) / (1 + high - low)  # the share of the steps that the band gets
         before = (1 - inside) * low / (1 - high + low)
@@ -82,7 +82,7 @@ class DenserLM(PlaidLM):
                 high + (t - before - inside) / (1 - before - inside) * (1 - high),
             ),
         )
-        return super().gamma(warped)
+        return super().noise_level(warped)
 
 
 @dataclass(frozen=True)
@@ -159,11 +159,11 @@ def _process(model: PlaidLM, guidance: Guidance, steps: int, **options: Any) -> 
 
 def _noised(process: GaussianProcess, state: SamplerState, index: int, draws: Draws) -> SamplerState:
     """The state with noise added until it stands before step `index` again."""
-    now, wanted = NoiseLevel(state.gamma), NoiseLevel(process._gammas(index)[0])
+    now, wanted = NoiseLevel(state.noise_level), NoiseLevel(process._noise_levels(index)[0])
     ratio = wanted.alpha / now.alpha
     variance = wanted.sigma_squared - ratio**2 * now.sigma_squared
     noise = draws.normal(*state.z.shape[1:]).to(state.z)
-    return replace(state, z=ratio * state.z + variance.sqrt() * noise, step=index, gamma=wanted.gamma)
+    return replace(state, z=ratio * state.z + variance.sqrt() * noise, step=index, noise_level=wanted.gamma)
 
 
 def _logits_of(process: GaussianProcess, state: SamplerState) -> Tensor:

@@ -183,7 +183,7 @@ def test_import_plaid_writes_a_model_folder(tmp_path: Path) -> None:
     result = run("import-plaid", tmp_path / "weights", "--tokenizer", words, "--out", tmp_path / "model")
     assert result.exit_code == 0, result.output
     t = torch.linspace(0, 1, 5)
-    assert torch.equal(dy.load(tmp_path / "model").gamma(t), tiny_plaid().gamma(t))
+    assert torch.equal(dy.load(tmp_path / "model").noise_level(t), tiny_plaid().noise_level(t))
 
 
 @pytest.fixture

@@ -156,11 +156,11 @@ def test_a_third_party_model_needs_only_the_protocol() -> None:
         def dtype(self) -> torch.dtype:
             return torch.float32
 
-        def gamma(self, t: torch.Tensor) -> torch.Tensor:
+        def noise_level(self, t: torch.Tensor) -> torch.Tensor:
             return -5.0 + 10.0 * t.double()
 
-        def denoise(self, z: torch.Tensor, gamma: torch.Tensor, x_selfcond: torch.Tensor) -> torch.Tensor:
-            scale = torch.sigmoid(-gamma).sqrt() / torch.sigmoid(gamma)
+        def denoise(self, z: torch.Tensor, noise_level: torch.Tensor, x_selfcond: torch.Tensor) -> torch.Tensor:
+            scale = torch.sigmoid(-noise_level).sqrt() / torch.sigmoid(noise_level)
             return scale[:, None, None] * z @ self.embedding.T
 
     tokens = dy.sample(Bag(), n=200, length=6, num_inference_steps=100, score_temp=1.0).tokens

@@ -80,8 +80,8 @@ class EmbeddingDiffusionLaws(TextModelLaws[EmbeddingDiffusion]):
     def _inputs(self, model: EmbeddingDiffusion, batch: int) -> tuple[Tensor, Tensor, Tensor]:
         shape = (batch, self.length, model.embedding.shape[1])
         z = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(model.device, model.dtype)
-        gamma = model.gamma(torch.full((batch,), 0.5, dtype=torch.float64, device=model.device))
-        return z, gamma.to(model.dtype), torch.zeros_like(z)
+        noise_level = model.noise_level(torch.full((batch,), 0.5, dtype=torch.float64, device=model.device))
+        return z, noise_level.to(model.dtype), torch.zeros_like(z)
 
     def test_logits_have_the_shape_of_the_embedding(self) -> None:
         model = self.model()
@@ -93,7 +93,7 @@ class EmbeddingDiffusionLaws(TextModelLaws[EmbeddingDiffusion]):
 
     def test_noise_levels_increase(self) -> None:
         model = self.model()
-        levels = model.gamma(torch.linspace(0, 1, 11, dtype=torch.float64, device=model.device))
+        levels = model.noise_level(torch.linspace(0, 1, 11, dtype=torch.float64, device=model.device))
         assert levels.shape == (11,)
         assert bool((levels.diff() > 0).all())
 
@@ -106,10 +106,10 @@ class EmbeddingDiffusionLaws(TextModelLaws[EmbeddingDiffusion]):
 
     def test_gradients_go_back_to_the_latent(self) -> None:
         model = self.model()
-        z, gamma, x_selfcond = self._inputs(model, 1)
+        z, noise_level, x_selfcond = self._inputs(model, 1)
         with torch.enable_grad():
             z.requires_grad_()
-            (gradient,) = torch.autograd.grad(model.denoise(z, gamma, x_selfcond)[0, 0].sum(), z)
+            (gradient,) = torch.autograd.grad(model.denoise(z, noise_level, x_selfcond)[0, 0].sum(), z)
         assert gradient.shape == z.shape
 
 

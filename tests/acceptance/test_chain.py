@@ -103,9 +103,9 @@ def test_a_chain_of_order_one_is_conditioned_exactly() -> None:
     ratio[np.ix_(model.chain.token, model.chain.token)] = transition_matrix(model)  # contexts are tokens here
     automaton = dy.align(dy.Regex(".*b.*c?"), dy.Vocabulary.from_tokenizer(model.tokenizer))
     z = torch.randn(1, length, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    gamma = torch.tensor([1.0], dtype=torch.float64)
-    logits = model.denoise(z, gamma, torch.zeros_like(z))
-    level = NoiseLevel(gamma)
+    noise_level = torch.tensor([1.0], dtype=torch.float64)
+    logits = model.denoise(z, noise_level, torch.zeros_like(z))
+    level = NoiseLevel(noise_level)
     emission = (float(level.alpha / level.sigma_squared) * z[0] @ model.embedding.T).numpy()
     total, wanted = 0.0, np.zeros((length, size))
     for ids in itertools.product(range(size), repeat=length):

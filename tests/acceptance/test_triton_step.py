@@ -157,7 +157,7 @@ class LinearModel:
     def __init__(self, vocab: int) -> None:
         self.embedding = torch.empty(vocab, 16, device="cuda")
 
-    def denoise(self, z: Tensor, gamma: Tensor, x_selfcond: Tensor) -> Tensor:
+    def denoise(self, z: Tensor, noise_level: Tensor, x_selfcond: Tensor) -> Tensor:
         return (z + x_selfcond) @ self.embedding.mT
 
 

@@ -86,10 +86,10 @@ def a_classifier(model: dy.DiffusionLM, form: Form) -> NoisyClassifier:
     return NoisyClassifier(form, telling, head.to(model.dtype).requires_grad_(False))
 
 
-def a_step(model: dy.DiffusionLM, gamma: float = 0.5) -> DenoisingStep:
+def a_step(model: dy.DiffusionLM, noise_level: float = 0.5) -> DenoisingStep:
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(3, LENGTH, model.embedding.shape[1], generator=generator, dtype=torch.float64)
-    level = NoiseLevel(torch.tensor(gamma, dtype=torch.float64))
+    level = NoiseLevel(torch.tensor(noise_level, dtype=torch.float64))
     return DenoisingStep(z, level, 0.1 * z.to(model.dtype), 3, 10)
 
 
@@ -112,7 +112,7 @@ def test_auc_without_pairs_is_not_a_number() -> None:
 
 
 def objective(model: dy.DiffusionLM, classifier: NoisyClassifier, step: DenoisingStep, z: torch.Tensor) -> float:
-    log_odds, _ = classifier.log_odds(model, z.to(model.dtype), step.gamma(model), step.x_selfcond)
+    log_odds, _ = classifier.log_odds(model, z.to(model.dtype), step.noise_level(model), step.x_selfcond)
     return float(F.logsigmoid(log_odds.double()).sum())
 
 
@@ -144,7 +144,7 @@ def test_the_slope_along_the_shift_is_that_of_the_objective(plaid: PlaidLM, form
 def test_backbone_features_are_those_that_the_logits_are_read_from(plaid: PlaidLM) -> None:
     step, network = a_step(plaid), plaid.modules.model
     z = step.z.float()
-    seen = observe(plaid, "backbone", (), z, step.gamma(plaid), step.x_selfcond)
+    seen = observe(plaid, "backbone", (), z, step.noise_level(plaid), step.x_selfcond)
     hidden = seen.features[..., : plaid.config.dim] * (256 / plaid.config.dim)
     analytic = (step.level.alpha / step.level.sigma_squared).float() * z @ plaid.embedding.T
     assert seen.logits is not None
@@ -231,7 +231,7 @@ def test_noise_along_a_trajectory_has_the_levels_of_its_times(markov: MarkovLM) 
     tokens = torch.full((3000, 1), 5)
     times = torch.tensor([[0.8], [0.3]], dtype=torch.float64).expand(2, 3000)
     seen = observe_noised(markov, "latent", (), tokens, times, torch.Generator().manual_seed(0))
-    level = NoiseLevel(markov.gamma(torch.tensor([0.8, 0.3])))
+    level = NoiseLevel(markov.noise_level(torch.tensor([0.8, 0.3])))
     d = markov.embedding.shape[1]
     unit = (level.alpha_squared / d + level.sigma_squared).sqrt()[:, None]
     z = seen.features[:, :, 0].double() * unit[:, :, None]  # (2, N, d)

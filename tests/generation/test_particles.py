@@ -54,13 +54,13 @@ class OneNumber(DiffusionLM):
     def dtype(self) -> torch.dtype:
         return torch.float64
 
-    def gamma(self, t: Tensor) -> Tensor:
+    def noise_level(self, t: Tensor) -> Tensor:
         low, high = self.bounds
         return low + (high - low) * t.double()
 
-    def denoise(self, z: Tensor, gamma: Tensor, x_selfcond: Tensor) -> Tensor:
+    def denoise(self, z: Tensor, noise_level: Tensor, x_selfcond: Tensor) -> Tensor:
         self.calls.append(x_selfcond.clone())
-        level = NoiseLevel(gamma[:, None, None])
+        level = NoiseLevel(noise_level[:, None, None])
         scores = -((z - level.alpha * self.embedding.T) ** 2) / (2 * level.sigma_squared)
         return scores + self.prior.log()
 
@@ -94,7 +94,7 @@ def log_normal(z: Tensor, mean: Tensor, sd: Tensor | float) -> Tensor:
 
 def kernel(model: OneNumber, z: Tensor, t: float, s: float, temp: float = 1.0) -> tuple[Tensor, Tensor]:
     """Mean and deviation of p(z_s | z_t) for z (n,), from the definition: q(z_s | z_t, x) at the expected x."""
-    gamma_t, gamma_s = model.gamma(torch.tensor([t, s]))
+    gamma_t, gamma_s = model.noise_level(torch.tensor([t, s]))
     now, then = NoiseLevel(gamma_t), NoiseLevel(gamma_s)
     logits = model.denoise(z[:, None, None], gamma_t.expand(len(z)), z[:, None, None])
     x = (logits.softmax(-1) @ model.embedding)[:, 0, 0]
@@ -114,8 +114,8 @@ def last_distribution(model: OneNumber, steps: int) -> NDArray[np.float64]:
         mean, sd = kernel(model, grid, 1 - step / steps, 1 - (step + 1) / steps)
         to = log_normal(grid[None], mean[:, None], sd).exp()
         density = (density[:, None] * to).sum(0) * width
-    gamma = model.gamma(torch.tensor([0.0])).expand(len(grid))
-    probs = model.denoise(grid[:, None, None], gamma, grid[:, None, None]).softmax(-1)[:, 0]
+    noise_level = model.noise_level(torch.tensor([0.0])).expand(len(grid))
+    probs = model.denoise(grid[:, None, None], noise_level, grid[:, None, None]).softmax(-1)[:, 0]
     found: NDArray[np.float64] = ((density[:, None] * probs).sum(0) * width).numpy()
     return found
 
@@ -153,11 +153,11 @@ def test_a_trajectory_weighs_what_its_densities_say(by: float, temp: float) -> N
     for step in range(steps):
         t, s = 1 - step / steps, 1 - (step + 1) / steps
         mean, sd = kernel(model, states[step], t, s, temp)
-        gamma_t, gamma_s = model.gamma(torch.tensor([t, s]))
+        gamma_t, gamma_s = model.noise_level(torch.tensor([t, s]))
         moved = (1 - (gamma_s - gamma_t).exp()) * NoiseLevel(gamma_s).alpha * by
         wanted += log_normal(states[step + 1], mean, sd) - log_normal(states[step + 1], mean + moved, sd)
     last = states[-1][:, None, None]
-    probs = model.denoise(last, model.gamma(torch.zeros(4)), last).softmax(-1)[:, 0]
+    probs = model.denoise(last, model.noise_level(torch.zeros(4)), last).softmax(-1)[:, 0]
     torch.testing.assert_close(run.log_evidence, wanted + probs[:, :2].sum(-1).log())
 
 

@@ -116,7 +116,7 @@ def test_without_a_constraint_nothing_guides() -> None:
 class Half(dy.EmbeddingDiffusion):
     """A model that its author has not finished."""
 
-    def denoise(self, z: object, gamma: object, x_selfcond: object) -> object:  # type: ignore[override]
+    def denoise(self, z: object, noise_level: object, x_selfcond: object) -> object:  # type: ignore[override]
         return z
 
 

@@ -150,8 +150,8 @@ class Sick(type(MODEL)):  # type: ignore[misc]
         self.__dict__.update(MODEL.__dict__)
         self.bad, self.left = bad, healthy
 
-    def denoise(self, z: torch.Tensor, gamma: torch.Tensor, x_selfcond: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = super().denoise(z, gamma, x_selfcond)
+    def denoise(self, z: torch.Tensor, noise_level: torch.Tensor, x_selfcond: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = super().denoise(z, noise_level, x_selfcond)
         self.left -= 1
         return logits if self.left >= 0 else torch.full_like(logits, self.bad)
 

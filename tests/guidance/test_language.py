@@ -47,11 +47,11 @@ def fox(model: MarkovLM) -> TokenAutomaton:
     return aligned(model, dy.Regex("the fox took [a-z ]+."))
 
 
-def a_step(model: dy.DiffusionLM, length: int = LENGTH, gamma: float = 1.0) -> DenoisingStep:
+def a_step(model: dy.DiffusionLM, length: int = LENGTH, noise_level: float = 1.0) -> DenoisingStep:
     z = torch.randn(
         2, length, model.embedding.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64
     )
-    level = NoiseLevel(torch.tensor(gamma, dtype=torch.float64))
+    level = NoiseLevel(torch.tensor(noise_level, dtype=torch.float64))
     return DenoisingStep(z, level, torch.zeros_like(z, dtype=model.dtype), 3, 10)
 
 
@@ -70,7 +70,7 @@ def test_gradient_guidance_is_the_gradient_of_log_acceptance(model: MarkovLM, fo
     step = a_step(model)
     found = GradientGuidance(fox, scale=1.0).predict(model, step)
     z = step.z.clone().requires_grad_()
-    total = dy.log_acceptance(model.denoise(z, step.gamma(model), step.x_selfcond), fox).sum()
+    total = dy.log_acceptance(model.denoise(z, step.noise_level(model), step.x_selfcond), fox).sum()
     (wanted,) = torch.autograd.grad(total, z)
     assert found.shift is not None
     assert torch.allclose(found.shift, wanted * (step.level.sigma_squared / step.level.alpha), atol=1e-9)
@@ -114,7 +114,7 @@ def test_every_method_raises_satisfaction_by_argmax(model: MarkovLM, fox: TokenA
 def test_a_language_that_is_certain_already_changes_nothing(model: MarkovLM) -> None:
     anything = align(dy.Regex("(?s).*"), Vocabulary.from_tokenizer(model.tokenizer), "exact")
     step = a_step(model)
-    logits = model.denoise(step.z, step.gamma(model), step.x_selfcond)
+    logits = model.denoise(step.z, step.noise_level(model), step.x_selfcond)
     logits[:, :, 0] = -1e4  # no end token
     found = PosteriorGuidance(anything).predict(FixedLogits(model, logits), step)
     assert found.shift is None or not found.shift.any()
@@ -132,10 +132,10 @@ class FixedLogits(dy.DiffusionLM):
     device = property(lambda self: self.like.device)
     dtype = property(lambda self: self.like.dtype)
 
-    def gamma(self, t: Tensor) -> Tensor:
-        return self.like.gamma(t)
+    def noise_level(self, t: Tensor) -> Tensor:
+        return self.like.noise_level(t)
 
-    def denoise(self, z: Tensor, gamma: Tensor, x_selfcond: Tensor) -> Tensor:
+    def denoise(self, z: Tensor, noise_level: Tensor, x_selfcond: Tensor) -> Tensor:
         return self.logits
 
 

@@ -44,12 +44,12 @@ def test_a_sample_and_its_gradient_are_the_same_in_every_batch(threads: int) -> 
     network = PlaidModules(PlaidConfig(2048, 64, 2, 2, 16)).eval().requires_grad_(False)
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
-    z, gamma, zeros = torch.randn(3, 48, 16), torch.full((3,), -1.0), torch.zeros(3, 48, 16)
+    z, noise_level, zeros = torch.randn(3, 48, 16), torch.full((3,), -1.0), torch.zeros(3, 48, 16)
     weight = torch.randn(1, 48, 2048)
 
     def run(batch: int) -> tuple[Tensor, Tensor]:
         at = z[:batch].clone().requires_grad_()
-        logits = network.model(at, gamma[:batch], network.embedding_matrix(), zeros[:batch])
+        logits = network.model(at, noise_level[:batch], network.embedding_matrix(), zeros[:batch])
         (gradient,) = torch.autograd.grad(logits, at, weight.expand(batch, -1, -1).contiguous())
         return logits.detach(), gradient
 

@@ -49,7 +49,7 @@ def test_import_save_load_gives_bit_identical_logits(plaid_fixtures: Path, tmp_p
     numbers = expected(plaid_fixtures)
     inputs = (numbers["forward.z"], numbers["forward.gamma"], numbers["forward.x_selfcond"])
     assert torch.equal(loaded.denoise(*inputs), imported.denoise(*inputs))
-    assert torch.equal(loaded.gamma(numbers["schedule.t"]), imported.gamma(numbers["schedule.t"]))
+    assert torch.equal(loaded.noise_level(numbers["schedule.t"]), imported.noise_level(numbers["schedule.t"]))
 
 
 def test_folder_has_the_hub_layout(folder: Path) -> None:
@@ -94,8 +94,8 @@ def test_markov_round_trip_gives_identical_logits(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "markov")
     loaded = dy.load(tmp_path / "markov")
     z = torch.randn(2, 4, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    gamma = torch.tensor([0.0, 1.0], dtype=torch.float64)
-    assert torch.equal(loaded.denoise(z, gamma, z), model.denoise(z, gamma, z))
+    noise_level = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    assert torch.equal(loaded.denoise(z, noise_level, z), model.denoise(z, noise_level, z))
 
 
 def edit_config(folder: Path, **changes: object) -> None:

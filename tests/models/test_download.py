@@ -419,9 +419,11 @@ def test_a_fetched_model_computes_what_the_published_one_does(
     out = fetch_release(release_on(server), tmp_path / "model")
     model = load(out)
     assert isinstance(model, PlaidLM)
-    z, selfcond, gamma = torch.randn(2, 5, 4), torch.randn(2, 5, 4), torch.tensor([-2.0, 1.0])
-    assert torch.equal(model.denoise(z, gamma, selfcond), published.denoise(z, gamma, selfcond))
-    assert torch.equal(model.gamma(torch.tensor([0.2, 0.9])), published.gamma(torch.tensor([0.2, 0.9])))
+    z, selfcond, noise_level = torch.randn(2, 5, 4), torch.randn(2, 5, 4), torch.tensor([-2.0, 1.0])
+    assert torch.equal(model.denoise(z, noise_level, selfcond), published.denoise(z, noise_level, selfcond))
+    assert torch.equal(
+        model.noise_level(torch.tensor([0.2, 0.9])), published.noise_level(torch.tensor([0.2, 0.9]))
+    )
     assert model.tokenizer.to_str() == published.tokenizer.to_str()
     assert sha256(server.files["w.gz.02"]) in (out / "README.md").read_text()
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

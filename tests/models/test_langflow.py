@@ -45,7 +45,7 @@ def test_an_imported_model_read_back_computes_the_same(langflow_fixtures: Path, 
     assert isinstance(imported, LangFlowLM)
     assert torch.equal(loaded.denoise(*inputs(imported)), imported.denoise(*inputs(imported)))
     t = torch.linspace(0, 1, 9)
-    assert torch.equal(loaded.gamma(t), imported.gamma(t))
+    assert torch.equal(loaded.noise_level(t), imported.noise_level(t))
 
 
 @pytest.mark.parametrize("guidance", ["gradient", "auto", "path"])
@@ -215,12 +215,12 @@ def test_particles_are_ancestral_whatever_the_model_s_sampler(model: LangFlowLM)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_sample_and_its_gradient_are_the_same_in_every_batch(threads: int) -> None:
     model = small_langflow(hidden_size=64)
-    z, gamma, x = inputs(model, batch=3, length=48)
+    z, noise_level, x = inputs(model, batch=3, length=48)
     weight = torch.randn(1, 48, model.vocab_size, generator=torch.Generator().manual_seed(0))
 
     def run(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
         at = z[:batch].clone().requires_grad_()
-        logits = model.denoise(at, gamma[:batch], x[:batch])
+        logits = model.denoise(at, noise_level[:batch], x[:batch])
         (gradient,) = torch.autograd.grad(logits, at, weight.expand(batch, -1, -1).contiguous())
         return logits.detach(), gradient
 

@@ -47,14 +47,14 @@ def test_the_schedule_s_tensors_win_over_the_config(model: LangFlowLM, langflow_
 
 
 def test_schedule_values(model: LangFlowLM, numbers: dict[str, Tensor]) -> None:
-    assert largest_error(model.gamma(numbers["schedule.t"]), numbers["schedule.gamma"]) < 1e-6
+    assert largest_error(model.noise_level(numbers["schedule.t"]), numbers["schedule.gamma"]) < 1e-6
     for ours, name in zip(model.modules.proposal.bounds(), ("gamma_min", "gamma_max"), strict=True):
         assert largest_error(ours, numbers[f"schedule.{name}"]) < 1e-6
 
 
 def test_the_ends_of_the_schedule_are_its_bounds(model: LangFlowLM) -> None:
     low, high = model.modules.proposal.bounds()
-    assert model.gamma(torch.tensor([0.0, 1.0])).tolist() == [float(low), float(high)]
+    assert model.noise_level(torch.tensor([0.0, 1.0])).tolist() == [float(low), float(high)]
 
 
 def test_embeddings(model: LangFlowLM, numbers: dict[str, Tensor]) -> None:
@@ -77,13 +77,15 @@ def test_logits(model: LangFlowLM, numbers: dict[str, Tensor], name: str) -> Non
 
 
 def test_the_skip_coefficient_is_plaid_s() -> None:
-    gamma = torch.linspace(-8.0, 16.0, 97, dtype=torch.float64)
-    assert torch.allclose(skip_coefficient(gamma), torch.sigmoid(-gamma).sqrt() / torch.sigmoid(gamma), rtol=1e-12)
+    noise_level = torch.linspace(-8.0, 16.0, 97, dtype=torch.float64)
+    assert torch.allclose(
+        skip_coefficient(noise_level), torch.sigmoid(-noise_level).sqrt() / torch.sigmoid(noise_level), rtol=1e-12
+    )
 
 
 def test_one_step_is_ddim(model: LangFlowLM, numbers: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
     gammas = torch.stack([numbers["euler.gamma_t"], numbers["euler.gamma_s"]])
-    monkeypatch.setattr(model, "gamma", lambda t: gammas)
+    monkeypatch.setattr(model, "noise_level", lambda t: gammas)
     sampler, x = Sampler(model, num_inference_steps=1, method="ddim", score_temp=1.0), numbers["euler.x_pred"]
     state = sampler.update(sampler.start(numbers["euler.z"]), Prediction(x, x, x), None)
     assert largest_error(state.z, numbers["euler.out"]) < TOLERANCE
@@ -96,7 +98,7 @@ def replay(model: LangFlowLM, numbers: dict[str, Tensor]) -> tuple[Samples, list
 
 def test_whole_trajectory(model: LangFlowLM, numbers: dict[str, Tensor]) -> None:
     samples, states = replay(model, numbers)
-    levels = torch.stack([state.gamma for state in states])
+    levels = torch.stack([state.noise_level for state in states])
     assert largest_error(levels, numbers["trajectory.gamma"][1:]) < 1e-6
     for state, wanted in zip(states, numbers["trajectory.z_steps"], strict=True):
         assert largest_error(state.z, wanted) < TOLERANCE

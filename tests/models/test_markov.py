@@ -92,9 +92,9 @@ def test_probabilities_of_all_texts_sum_to_one() -> None:
     assert prior(small_model()).sum() == pytest.approx(1.0, abs=1e-12)
 
 
-def posterior(model: MarkovLM, z: torch.Tensor, gamma: float) -> NDArray[np.float64]:
+def posterior(model: MarkovLM, z: torch.Tensor, noise_level: float) -> NDArray[np.float64]:
     """p(text | z) for every text, by Bayes' rule on N(z; α·e, σ²)."""
-    level = NoiseLevel(torch.tensor(gamma, dtype=torch.float64))
+    level = NoiseLevel(torch.tensor(noise_level, dtype=torch.float64))
     embedded = model.embedding[torch.tensor(all_texts())]  # (T, L, d)
     log_likelihood = -((z - level.alpha * embedded) ** 2).sum((1, 2)) / (2 * level.sigma_squared)
     weights = np.log(np.maximum(prior(model), 1e-300)) + log_likelihood.numpy()
@@ -102,13 +102,13 @@ def posterior(model: MarkovLM, z: torch.Tensor, gamma: float) -> NDArray[np.floa
     return weights / weights.sum()
 
 
-@pytest.mark.parametrize("gamma", [-2.0, 0.0, 1.5, 4.0])
-def test_denoiser_is_the_exact_posterior(gamma: float) -> None:
+@pytest.mark.parametrize("noise_level", [-2.0, 0.0, 1.5, 4.0])
+def test_denoiser_is_the_exact_posterior(noise_level: float) -> None:
     model = small_model()
     z = torch.randn(1, LENGTH, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    found = model.denoise(z, torch.tensor([gamma]), torch.zeros_like(z)).exp()[0]
+    found = model.denoise(z, torch.tensor([noise_level]), torch.zeros_like(z)).exp()[0]
     texts = np.array(all_texts())
-    weights = posterior(model, z[0], gamma)
+    weights = posterior(model, z[0], noise_level)
     for k, v in itertools.product(range(LENGTH), range(len(WORDS))):
         assert float(found[k, v]) == pytest.approx(weights[texts[:, k] == v].sum(), abs=1e-9)
 
@@ -117,10 +117,10 @@ def test_gradient_of_the_denoiser_is_that_of_finite_differences() -> None:
     model = small_model()
     generator = torch.Generator().manual_seed(1)
     z = torch.randn(2, LENGTH, 8, dtype=torch.float64, generator=generator).requires_grad_()
-    gamma = torch.tensor([0.3, 1.0], dtype=torch.float64)
+    noise_level = torch.tensor([0.3, 1.0], dtype=torch.float64)
 
     def denoise(latent: torch.Tensor) -> torch.Tensor:
-        return model.denoise(latent, gamma, torch.zeros_like(latent))
+        return model.denoise(latent, noise_level, torch.zeros_like(latent))
 
     assert torch.autograd.gradcheck(denoise, (z,), eps=1e-6, atol=1e-6)
 

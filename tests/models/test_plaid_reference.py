@@ -38,7 +38,7 @@ def test_shape_is_read_off_the_tensors(model: PlaidLM, plaid_fixtures: Path) -> 
 def test_schedule_values(model: PlaidLM, numbers: dict[str, Tensor]) -> None:
     low, high = numbers["schedule.gamma_0"], numbers["schedule.gamma_1"]
     wanted = low + (high - low) * numbers["schedule.gamma_normalised"]
-    assert relative_error(model.gamma(numbers["schedule.t"]), wanted) < 1e-12
+    assert relative_error(model.noise_level(numbers["schedule.t"]), wanted) < 1e-12
 
 
 def test_embeddings(model: PlaidLM, numbers: dict[str, Tensor]) -> None:

@@ -32,11 +32,11 @@ class SlowModel(MarkovLM):
     steps = 0
     rows: list[int]
 
-    def denoise(self, z: Tensor, gamma: Tensor, x_selfcond: Tensor) -> Tensor:
+    def denoise(self, z: Tensor, noise_level: Tensor, x_selfcond: Tensor) -> Tensor:
         self.steps += 1
         self.rows.append(int(z.shape[0]))
         time.sleep(self.seconds)
-        return super().denoise(z, gamma, x_selfcond)
+        return super().denoise(z, noise_level, x_selfcond)
 
 
 def slow_model(seconds: float = 0.05) -> SlowModel:

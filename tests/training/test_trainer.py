@@ -90,7 +90,7 @@ def test_an_exported_model_loads_and_samples(tokenizer: Tokenizer, tmp_path: Pat
     assert isinstance(loaded, PlaidLM)
     matrix = runner.average["embedding_matrix.matrix"]
     assert torch.equal(loaded.modules.embedding_matrix.matrix, matrix)
-    low, high = loaded.gamma(torch.tensor([0.0, 1.0]))
+    low, high = loaded.noise_level(torch.tensor([0.0, 1.0]))
     assert (round(float(low), 4), round(float(high), 4)) == (-5.0, 5.0)
 
 

@@ -92,9 +92,11 @@ def _redraw(
     model: DiffusionLM, tokens: Tensor, automaton: TokenAutomaton | None, generator: torch.Generator
 ) -> Tensor:
     for t in REDRAWN_AT:
-        gamma = model.gamma(torch.full((tokens.shape[0],), t, dtype=torch.float64, device=model.device))
-        z = noise(model, tokens, gamma, generator)
-        logits = SHARPER * model.denoise(z, gamma.to(model.dtype), torch.zeros_like(z))
+        noise_level = model.noise_level(
+            torch.full((tokens.shape[0],), t, dtype=torch.float64, device=model.device)
+        )
+        z = noise(model, tokens, noise_level, generator)
+        logits = SHARPER * model.denoise(z, noise_level.to(model.dtype), torch.zeros_like(z))
         last = t == REDRAWN_AT[-1]
         if automaton is not None:
             seed = int(torch.randint(2**62, (), generator=generator))
@@ -107,15 +109,15 @@ def _redraw(
     return tokens
 
 
-def noise(model: DiffusionLM, tokens: Tensor, gamma: Tensor, generator: torch.Generator) -> Tensor:
-    """z = α·E[x] + σ·ε (N, L, d) for tokens (N, L) at noise levels gamma (N,), in the model's type.
+def noise(model: DiffusionLM, tokens: Tensor, noise_level: Tensor, generator: torch.Generator) -> Tensor:
+    """z = α·E[x] + σ·ε (N, L, d) for tokens (N, L) at noise levels (N,), in the model's type.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["a cat."], embed_dim=8)
     >>> noise(model, torch.zeros(2, 4, dtype=torch.long), torch.zeros(2), torch.Generator()).shape
     torch.Size([2, 4, 8])
     """
-    level = NoiseLevel(gamma.double()[:, None, None])
+    level = NoiseLevel(noise_level.double()[:, None, None])
     x = model.embedding[tokens].double()
     epsilon = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.device)
     return (level.alpha * x + level.sigma * epsilon).to(model.dtype)

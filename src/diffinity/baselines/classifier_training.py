@@ -63,7 +63,7 @@ class Noised:
     """What a classifier sees of texts at several noise levels."""
 
     features: Tensor  # (K, N, L, F), noisy to clean
-    gamma: Tensor  # (K, N)
+    noise_level: Tensor  # (K, N)
 
 
 def area_under_curve(scores: NDArray[np.float64], label: NDArray[np.bool_]) -> float:
@@ -101,7 +101,7 @@ def observe_noised(
         _observe_pass(model, form, telling, tokens[i : i + PASS], times[:, i : i + PASS], generator)
         for i in range(0, tokens.shape[0], PASS)
     ]
-    return Noised(torch.cat([p.features for p in parts], dim=1), torch.cat([p.gamma for p in parts], dim=1))
+    return Noised(torch.cat([p.features for p in parts], dim=1), torch.cat([p.noise_level for p in parts], dim=1))
 
 
 def _observe_pass(
@@ -112,18 +112,18 @@ def _observe_pass(
     times: Tensor,
     generator: torch.Generator,
 ) -> Noised:
-    gamma = model.gamma(times.to(model.device).double().flatten()).double().view(times.shape)  # (K, N)
-    latents = [noise(model, tokens, gamma[-1], generator)]
-    for k in range(gamma.shape[0] - 2, -1, -1):
-        latents.insert(0, _noisier(latents[0], gamma[k + 1], gamma[k], generator))
+    noise_level = model.noise_level(times.to(model.device).double().flatten()).double().view(times.shape)  # (K, N)
+    latents = [noise(model, tokens, noise_level[-1], generator)]
+    for k in range(noise_level.shape[0] - 2, -1, -1):
+        latents.insert(0, _noisier(latents[0], noise_level[k + 1], noise_level[k], generator))
     x_selfcond = torch.zeros_like(latents[0])
     features = []
-    for z, at in zip(latents, gamma, strict=True):
+    for z, at in zip(latents, noise_level, strict=True):
         seen = observe(model, form, telling, z, at.to(model.dtype), x_selfcond)
         features.append(seen.features.float())
         if seen.logits is not None:
             x_selfcond = seen.logits.softmax(dim=-1) @ model.embedding
-    return Noised(torch.stack(features), gamma.float())
+    return Noised(torch.stack(features), noise_level.float())
 
 
 def _noisier(z: Tensor, here: Tensor, there: Tensor, generator: torch.Generator) -> Tensor:
@@ -157,13 +157,13 @@ def train(model: DiffusionLM, form: Form, examples: Examples, steps: int, seed: 
         if bank is None:
             times = torch.rand(1, len(rows), generator=generator, dtype=torch.float64)
             seen = observe_noised(model, form, classifier.telling, learned.tokens[rows], times, generator)
-            features, gamma = seen.features[0], seen.gamma[0]
+            features, noise_level = seen.features[0], seen.noise_level[0]
         else:
             which = rng.integers(VIEWS, size=len(rows))
-            features, gamma = bank.features[which, rows], bank.gamma[which, rows]
+            features, noise_level = bank.features[which, rows], bank.noise_level[which, rows]
         label = torch.from_numpy(learned.label[rows].astype(np.float32)).to(features.device)
         optimizer.zero_grad()
-        F.binary_cross_entropy_with_logits(head(features, gamma), label).backward()  # type: ignore[no-untyped-call]
+        F.binary_cross_entropy_with_logits(head(features, noise_level), label).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     head.requires_grad_(False)
     return Trained(classifier, measure(model, classifier, examples.where(examples.held_out), generator))
@@ -196,7 +196,9 @@ def measure(
     times = _band_times(len(examples.label), generator)
     seen = observe_noised(model, classifier.form, classifier.telling, examples.tokens, times, generator)
     with torch.no_grad():
-        scores = [classifier.head(x, gamma) for x, gamma in zip(seen.features, seen.gamma, strict=True)]
+        scores = [
+            classifier.head(x, noise_level) for x, noise_level in zip(seen.features, seen.noise_level, strict=True)
+        ]
     return _auc(torch.stack(scores), examples.label)
 
 
@@ -209,12 +211,12 @@ def exact_auc(model: DiffusionLM, automaton: TokenAutomaton, examples: Examples,
     generator = torch.Generator().manual_seed(seed)
     scores = []
     for times in _band_times(len(examples.label), generator):
-        gamma = model.gamma(times.to(model.device))
-        z = noise(model, examples.tokens, gamma, generator)
+        noise_level = model.noise_level(times.to(model.device))
+        z = noise(model, examples.tokens, noise_level, generator)
         log_probs = [
             acceptance(
                 model.denoise(
-                    z[i : i + PASS], gamma[i : i + PASS].to(model.dtype), torch.zeros_like(z[i : i + PASS])
+                    z[i : i + PASS], noise_level[i : i + PASS].to(model.dtype), torch.zeros_like(z[i : i + PASS])
                 ),
                 automaton,
                 logits=True,

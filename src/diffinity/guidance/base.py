@@ -22,14 +22,14 @@ class DenoisingStep:
     index: int  # 0 for the first (noisiest) step
     total: int
 
-    def gamma(self, model: EmbeddingDiffusion) -> Tensor:
+    def noise_level(self, model: EmbeddingDiffusion) -> Tensor:
         """The noise level γ as `model.denoise` takes it, (B,)."""
         return self.level.gamma.to(model.dtype).expand(self.z.shape[0])
 
     def denoise(self, model: EmbeddingDiffusion, z: Tensor | None = None) -> Tensor:
         """The model's logits (B, L, V) at this step; with a graph where `z` is given and requires one."""
         z = self.z if z is None else z
-        logits = model.denoise(z.to(model.dtype), self.gamma(model), self.x_selfcond)
+        logits = model.denoise(z.to(model.dtype), self.noise_level(model), self.x_selfcond)
         if self.index == 0:  # a pass over all logits; later steps look at the estimates only
             check_logits(model, logits, z.shape[0], z.shape[1], f"at step 1 of {self.total}")
         return logits

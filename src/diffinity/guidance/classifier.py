@@ -38,9 +38,14 @@ class Observation:
 
 
 def observe(
-    model: EmbeddingDiffusion, form: Form, telling: Sequence[int], z: Tensor, gamma: Tensor, x_selfcond: Tensor
+    model: EmbeddingDiffusion,
+    form: Form,
+    telling: Sequence[int],
+    z: Tensor,
+    noise_level: Tensor,
+    x_selfcond: Tensor,
 ) -> Observation:
-    """The features (B, L, F) of z (B, L, d) at gamma (B,); differentiable in z.
+    """The features (B, L, F) of z (B, L, d) at noise_level (B,); differentiable in z.
 
     `telling` are the tokens whose probabilities `full` looks at.
 
@@ -52,14 +57,14 @@ def observe(
     """
     check_form(model, form)
     if form == "latent":
-        return Observation(_scaled(z, gamma), None)
+        return Observation(_scaled(z, noise_level), None)
     if form == "backbone":
         assert isinstance(model, PlaidLM)
         with _hidden_features(model) as hidden:
-            logits = model.denoise(z, gamma, x_selfcond)
+            logits = model.denoise(z, noise_level, x_selfcond)
         # The network's features leave out what z alone says of its own position: PLAID adds that after them.
-        return Observation(torch.cat([hidden[0], _scaled(z, gamma)], dim=-1), logits)
-    logits = model.denoise(z, gamma, x_selfcond)
+        return Observation(torch.cat([hidden[0], _scaled(z, noise_level)], dim=-1), logits)
+    logits = model.denoise(z, noise_level, x_selfcond)
     p = logits.softmax(dim=-1)
     x = p @ model.embedding * z.shape[-1] ** 0.5  # coordinates of order 1: embeddings have unit norm
     # From −2 to 2, with a gradient that fades where a token is hopeless.
@@ -103,9 +108,9 @@ def check_form(model: EmbeddingDiffusion, form: Form) -> None:
         )
 
 
-def _scaled(z: Tensor, gamma: Tensor) -> Tensor:
+def _scaled(z: Tensor, noise_level: Tensor) -> Tensor:
     """z with coordinates of unit variance, whatever the noise level."""
-    level = NoiseLevel(gamma.to(z.dtype)[:, None, None])
+    level = NoiseLevel(noise_level.to(z.dtype)[:, None, None])
     return z / (level.alpha_squared / z.shape[-1] + level.sigma_squared).sqrt()
 
 
@@ -152,9 +157,11 @@ class ClassifierHead(nn.Module):
         with torch.no_grad():
             self.read.weight[:k] = readers[:k].to(self.read.weight)
 
-    def forward(self, features: Tensor, gamma: Tensor) -> Tensor:
+    def forward(self, features: Tensor, noise_level: Tensor) -> Tensor:
         dtype = self.position.dtype
-        scale, offset = self.level(_level_features(gamma.to(dtype)))[:, None, :].chunk(2, dim=-1)  # (B, 1, width)
+        scale, offset = self.level(_level_features(noise_level.to(dtype)))[:, None, :].chunk(
+            2, dim=-1
+        )  # (B, 1, width)
         x = self.read(features.to(dtype)) * (1 + scale) + offset + self.position  # (B, L, width)
         for block in self.blocks:
             x = block(x)
@@ -179,10 +186,10 @@ class DilatedBlock(nn.Module):
         return x + mixed
 
 
-def _level_features(gamma: Tensor) -> Tensor:
+def _level_features(noise_level: Tensor) -> Tensor:
     """Smooth functions (B, 4) of the noise level (B,)."""
-    level = NoiseLevel(gamma)
-    return torch.stack([gamma / 4, level.alpha, level.sigma, torch.tanh(gamma)], dim=-1)
+    level = NoiseLevel(noise_level)
+    return torch.stack([noise_level / 4, level.alpha, level.sigma, torch.tanh(noise_level)], dim=-1)
 
 
 @dataclass(frozen=True)
@@ -198,11 +205,11 @@ class NoisyClassifier:
     head: ClassifierHead
 
     def log_odds(
-        self, model: EmbeddingDiffusion, z: Tensor, gamma: Tensor, x_selfcond: Tensor
+        self, model: EmbeddingDiffusion, z: Tensor, noise_level: Tensor, x_selfcond: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """The log-odds (B,) for z (B, L, d) at gamma (B,), and the denoiser's logits where it was called."""
-        seen = observe(model, self.form, self.telling, z, gamma, x_selfcond)
-        return self.head(seen.features, gamma), seen.logits
+        """The log-odds (B,) for z (B, L, d) at noise_level (B,), and the denoiser's logits where it was called."""
+        seen = observe(model, self.form, self.telling, z, noise_level, x_selfcond)
+        return self.head(seen.features, noise_level), seen.logits
 
 
 @dataclass(frozen=True)
@@ -220,7 +227,7 @@ class ClassifierGuidance:
         with torch.enable_grad():
             z = step.z.detach().requires_grad_()
             log_odds, logits = self.classifier.log_odds(
-                model, z.to(model.dtype), step.gamma(model), step.x_selfcond
+                model, z.to(model.dtype), step.noise_level(model), step.x_selfcond
             )
             (gradient,) = torch.autograd.grad(F.logsigmoid(log_odds).sum(), z)
         if logits is None:

@@ -122,10 +122,10 @@ class NoiseLevelEmbedding(nn.Module):
         width = config.cond_dim
         self.mlp = nn.Sequential(Linear(GAMMA_FEATURES, width), nn.SiLU(), Linear(width, width))
 
-    def forward(self, gamma: Tensor) -> Tensor:
+    def forward(self, noise_level: Tensor) -> Tensor:
         half = GAMMA_FEATURES // 2
-        exponents = torch.arange(half, dtype=torch.float32, device=gamma.device) / half
-        angles = gamma.float()[:, None, None] * torch.exp(-math.log(10000.0) * exponents)
+        exponents = torch.arange(half, dtype=torch.float32, device=noise_level.device) / half
+        angles = noise_level.float()[:, None, None] * torch.exp(-math.log(10000.0) * exponents)
         embedded: Tensor = F.silu(self.mlp(torch.cat([angles.cos(), angles.sin()], dim=-1)))
         return embedded
 
@@ -157,22 +157,22 @@ class LangFlowNetwork(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_blocks))
         self.output_layer = OutputLayer(config)
 
-    def forward(self, z: Tensor, gamma: Tensor, embedding: Tensor, x_selfcond: Tensor) -> Tensor:
-        """Logits (B, L, V) for z (B, L, D), gamma (B,), embedding (V, D), x_selfcond (B, L, D)."""
-        logits = self.context_logits(z, gamma, x_selfcond)
+    def forward(self, z: Tensor, noise_level: Tensor, embedding: Tensor, x_selfcond: Tensor) -> Tensor:
+        """Logits (B, L, V) for z (B, L, D), noise_level (B,), embedding (V, D), x_selfcond (B, L, D)."""
+        logits = self.context_logits(z, noise_level, x_selfcond)
         if not self.config.skip_logits:
             return logits
         # log p(z | token) up to a constant: the embeddings are equally long, so their length drops out.
-        return logits + matmul_per_sample(skip_coefficient(gamma)[:, None, None] * z, embedding.T)
+        return logits + matmul_per_sample(skip_coefficient(noise_level)[:, None, None] * z, embedding.T)
 
-    def context_logits(self, z: Tensor, gamma: Tensor, x_selfcond: Tensor) -> Tensor:
+    def context_logits(self, z: Tensor, noise_level: Tensor, x_selfcond: Tensor) -> Tensor:
         """The network's own part of the logits, (B, L, V)."""
         x = z
         if (
             self.config.self_conditioning
         ):  # without an estimate x_selfcond is 0, and the half that reads z still acts
             x = x + self.self_cond_proj(torch.cat([z, x_selfcond], dim=-1))
-        c = self.sigma_map(gamma)  # (B, 1, cond_dim)
+        c = self.sigma_map(noise_level)  # (B, 1, cond_dim)
         block_dtype = self.blocks[0].attn_out.weight.dtype  # type: ignore[union-attr]
         cos, sin = (angle.to(block_dtype) for angle in self.rotary_emb(z.shape[1]))
         for block in self.blocks:
@@ -181,14 +181,14 @@ class LangFlowNetwork(nn.Module):
         return logits
 
 
-def skip_coefficient(gamma: Tensor) -> Tensor:
+def skip_coefficient(noise_level: Tensor) -> Tensor:
     """α/σ² for noise levels γ, in a form that does not overflow.
 
     >>> level = torch.tensor(0.5)
     >>> bool(torch.isclose(skip_coefficient(level), torch.sigmoid(-level).sqrt() / torch.sigmoid(level)))
     True
     """
-    return torch.exp(0.5 * (F.softplus(-gamma) - gamma))
+    return torch.exp(0.5 * (F.softplus(-noise_level) - noise_level))
 
 
 class GumbelSchedule(nn.Module):
@@ -217,8 +217,8 @@ class GumbelSchedule(nn.Module):
     def forward(self, t: Tensor) -> Tensor:  # (n,) -> (n,), float64
         gumbel = torch.distributions.Gumbel(self.loc.float(), self.scale.float(), validate_args=False)
         low, high = self.bounds()
-        gamma: Tensor = gumbel.icdf(t.float())  # type: ignore[no-untyped-call]
-        return gamma.clamp(low, high).double()
+        noise_level: Tensor = gumbel.icdf(t.float())  # type: ignore[no-untyped-call]
+        return noise_level.clamp(low, high).double()
 
 
 class LangFlowModules(nn.Module):

@@ -75,12 +75,12 @@ class LangFlowLM(NetworkLM[LangFlowModules]):
     def _blocks(self) -> nn.Module:
         return self.modules.backbone.blocks
 
-    def gamma(self, t: Tensor) -> Tensor:
+    def noise_level(self, t: Tensor) -> Tensor:
         levels: Tensor = self.modules.proposal(t)
         return levels
 
-    def denoise(self, z: Tensor, gamma: Tensor, x_selfcond: Tensor) -> Tensor:
-        logits: Tensor = self.modules.backbone(z, gamma, self.embedding, x_selfcond)
+    def denoise(self, z: Tensor, noise_level: Tensor, x_selfcond: Tensor) -> Tensor:
+        logits: Tensor = self.modules.backbone(z, noise_level, self.embedding, x_selfcond)
         return logits
 
     def config_fields(self) -> dict[str, Any]:

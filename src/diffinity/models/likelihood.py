@@ -56,10 +56,10 @@ def variational_bound(
     batch = tokens.shape[0]
 
     zeros = torch.zeros(batch, dtype=torch.float64, device=model.device)
-    logits, _ = _predict(model, x, model.gamma(zeros), generator, selfcond)
+    logits, _ = _predict(model, x, model.noise_level(zeros), generator, selfcond)
     reconstruction = F.cross_entropy(logits.double().transpose(1, 2), tokens, reduction="none").mean(dim=1)
 
-    last = NoiseLevel(model.gamma(zeros[:1] + 1).double())
+    last = NoiseLevel(model.noise_level(zeros[:1] + 1).double())
     mean_squared, variance = (last.alpha_squared * x.pow(2)), last.sigma_squared
     prior = (0.5 * (mean_squared + variance - 1 - variance.log())).sum(dim=2).mean(dim=1)
 
@@ -68,25 +68,25 @@ def variational_bound(
     for index in range(n_times):
         with torch.enable_grad():
             t = ((index + offsets) / n_times).requires_grad_()
-            gamma = model.gamma(t)
-            (slope,) = torch.autograd.grad(gamma.sum(), t)
-        gamma = gamma.detach()
-        _, estimate = _predict(model, x, gamma, generator, selfcond)
+            noise_level = model.noise_level(t)
+            (slope,) = torch.autograd.grad(noise_level.sum(), t)
+        noise_level = noise_level.detach()
+        _, estimate = _predict(model, x, noise_level, generator, selfcond)
         error = (x - estimate).pow(2).sum(dim=2).mean(dim=1)  # (B,)
-        diffusion += 0.5 * torch.exp(-gamma) * slope * error / n_times
+        diffusion += 0.5 * torch.exp(-noise_level) * slope * error / n_times
     return Bound(reconstruction, diffusion, prior)
 
 
 def _predict(
-    model: DiffusionLM, x: Tensor, gamma: Tensor, generator: torch.Generator, selfcond: bool
+    model: DiffusionLM, x: Tensor, noise_level: Tensor, generator: torch.Generator, selfcond: bool
 ) -> tuple[Tensor, Tensor]:
-    """Logits and x̂ for a fresh noising of x (B, L, d) at levels gamma (B,)."""
-    level = NoiseLevel(gamma.double())
+    """Logits and x̂ for a fresh noising of x (B, L, d) at noise levels (B,)."""
+    level = NoiseLevel(noise_level.double())
     epsilon = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.device)
     z = level.alpha[:, None, None] * x + level.sigma[:, None, None] * epsilon
-    z, gamma = z.to(model.dtype), gamma.to(model.dtype)
+    z, noise_level = z.to(model.dtype), noise_level.to(model.dtype)
     estimate = torch.zeros_like(z)
     for _ in range(2 if selfcond else 1):
-        logits = model.denoise(z, gamma, estimate)
+        logits = model.denoise(z, noise_level, estimate)
         estimate = logits.softmax(dim=-1) @ model.embedding
     return logits, estimate.double()

@@ -168,18 +168,18 @@ class MarkovLM(PretrainedLM, DiffusionLM):
     def dtype(self) -> torch.dtype:
         return torch.float64
 
-    def gamma(self, t: Tensor) -> Tensor:
+    def noise_level(self, t: Tensor) -> Tensor:
         low, high = self._gamma_bounds
         return low + (high - low) * t.double()
 
-    def denoise(self, z: Tensor, gamma: Tensor, x_selfcond: Tensor) -> Tensor:
+    def denoise(self, z: Tensor, noise_level: Tensor, x_selfcond: Tensor) -> Tensor:
         """log P(token | z) (B, L, V); `x_selfcond` has nothing to add to an exact posterior."""
-        log_emission = self._log_emission(z, gamma)
+        log_emission = self._log_emission(z, noise_level)
         logits: Tensor = _LogMarginals.apply(log_emission, self.chain)  # type: ignore[no-untyped-call]
         return logits
 
-    def _log_emission(self, z: Tensor, gamma: Tensor) -> Tensor:
-        level = NoiseLevel(gamma.double())
+    def _log_emission(self, z: Tensor, noise_level: Tensor) -> Tensor:
+        level = NoiseLevel(noise_level.double())
         scale = (level.alpha / level.sigma_squared)[:, None, None]
         scores = scale * z.double() @ self._embedding.T  # (B, L, V); ‖e_v‖ = 1, so nothing else depends on v
         return scores.masked_fill(self._unused, -torch.inf)
@@ -216,7 +216,7 @@ class MarkovLM(PretrainedLM, DiffusionLM):
         self,
         automaton: Automaton,
         z: Tensor | None = None,
-        gamma: float | Tensor = 0.0,
+        noise_level: float | Tensor = 0.0,
         *,
         length: int | None = None,
     ) -> Tensor:
@@ -229,7 +229,7 @@ class MarkovLM(PretrainedLM, DiffusionLM):
                 raise InvalidArgument("log_acceptance needs either z or a length")
             emissions = np.ones((1, length, self._embedding.shape[0]))
         else:
-            emissions = self._emissions(self._log_emission(z, torch.as_tensor(gamma).expand(z.shape[0])))
+            emissions = self._emissions(self._log_emission(z, torch.as_tensor(noise_level).expand(z.shape[0])))
         results = [self._log_joint(emission, automaton) - self._log_joint(emission) for emission in emissions]
         return torch.tensor(results, dtype=torch.float64).clamp(max=0.0)
 

@@ -188,32 +188,32 @@ class PlaidNetwork(nn.Module):
         nn.init.zeros_(self.output_linear.bias)
 
     def forward(
-        self, z: Tensor, gamma: Tensor, embedding: Tensor, x_selfcond: Tensor, bias_scale: float = 1.0
+        self, z: Tensor, noise_level: Tensor, embedding: Tensor, x_selfcond: Tensor, bias_scale: float = 1.0
     ) -> Tensor:
-        """Logits (B, L, V) for z (B, L, d_e), gamma (B,), embedding (V, d_e), x_selfcond (B, L, d_e).
+        """Logits (B, L, V) for z (B, L, d_e), noise_level (B,), embedding (V, d_e), x_selfcond (B, L, d_e).
 
-        `gamma` may also be (B, L), a noise level for each position, as in part of our training.
+        `noise_level` may also be (B, L), a noise level for each position, as in part of our training.
         """
-        hidden, analytic = self.features(z, gamma, x_selfcond, bias_scale)
+        hidden, analytic = self.features(z, noise_level, x_selfcond, bias_scale)
         logits: Tensor = self.output_linear(hidden) + matmul_per_sample(analytic, embedding.T)
         return logits
 
     def features(
-        self, z: Tensor, gamma: Tensor, x_selfcond: Tensor, bias_scale: float = 1.0
+        self, z: Tensor, noise_level: Tensor, x_selfcond: Tensor, bias_scale: float = 1.0
     ) -> tuple[Tensor, Tensor]:
         """What the logits are read from: the last hidden state (B, L, dim), and the analytic part (B, L, d_e).
 
         The analytic part, times the embeddings, is what of log p(token | z) is known in closed form; the network
         only adds context to it.
         """
-        gamma = gamma if gamma.ndim == 2 else gamma[:, None]  # (B, 1 or L)
-        alpha_squared = torch.sigmoid(-gamma)[:, :, None]  # (B, 1 or L, 1)
-        sigma_squared = torch.sigmoid(gamma)[:, :, None]
+        noise_level = noise_level if noise_level.ndim == 2 else noise_level[:, None]  # (B, 1 or L)
+        alpha_squared = torch.sigmoid(-noise_level)[:, :, None]  # (B, 1 or L, 1)
+        sigma_squared = torch.sigmoid(noise_level)[:, :, None]
 
         scaled = z / (alpha_squared / self.config.embed_dim + sigma_squared).sqrt()
         x = self.input_linear(scaled)  # (B, L, dim)
         x = x + self.selfcond_linear(x_selfcond * math.sqrt(self.config.embed_dim))
-        x = x + self.gamma_linear(gamma_features(gamma))
+        x = x + self.gamma_linear(gamma_features(noise_level))
 
         analytic = bias_scale * (alpha_squared.sqrt() / sigma_squared) * z  # (B, L, d_e)
         block_dtype = self.blocks[0].attn_out.weight.dtype  # type: ignore[union-attr]
@@ -225,8 +225,10 @@ class PlaidNetwork(nn.Module):
         return self.output_norm(x) * (MUP_BASE_WIDTH / self.config.dim), analytic
 
 
-def gamma_features(gamma: Tensor) -> Tensor:
+def gamma_features(noise_level: Tensor) -> Tensor:
     """Fourier features (…, 64) of noise levels (…); angles reach hundreds of radians, hence float64."""
-    frequencies = torch.linspace(-5.0, 5.0, GAMMA_FEATURES // 2, dtype=torch.float64, device=gamma.device).exp()
-    angles = frequencies * gamma.double()[..., None]
+    frequencies = torch.linspace(
+        -5.0, 5.0, GAMMA_FEATURES // 2, dtype=torch.float64, device=noise_level.device
+    ).exp()
+    angles = frequencies * noise_level.double()[..., None]
     return torch.cat([angles.sin(), angles.cos()], dim=-1).float()

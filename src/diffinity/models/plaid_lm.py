@@ -69,12 +69,12 @@ class PlaidLM(NetworkLM[PlaidModules]):
     def _blocks(self) -> nn.Module:
         return self.modules.model.blocks
 
-    def gamma(self, t: Tensor) -> Tensor:
+    def noise_level(self, t: Tensor) -> Tensor:
         low, high = self.modules.gamma_bounds()
         return low + (high - low) * self.modules.noise_schedule(t)
 
-    def denoise(self, z: Tensor, gamma: Tensor, x_selfcond: Tensor) -> Tensor:
-        logits: Tensor = self.modules.model(z, gamma, self.embedding, x_selfcond)
+    def denoise(self, z: Tensor, noise_level: Tensor, x_selfcond: Tensor) -> Tensor:
+        logits: Tensor = self.modules.model(z, noise_level, self.embedding, x_selfcond)
         return logits
 
     @torch.no_grad()

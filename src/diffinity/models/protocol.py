@@ -110,12 +110,12 @@ class EmbeddingDiffusion(TextModel, Protocol):
     def vocab_size(self) -> int:
         return int(self.embedding.shape[0])
 
-    def gamma(self, t: Tensor) -> Tensor:
+    def noise_level(self, t: Tensor) -> Tensor:
         """The noise level at times t (n,) in [0, 1], increasing, as float64 (n,)."""
         ...
 
-    def denoise(self, z: Tensor, gamma: Tensor, x_selfcond: Tensor) -> Tensor:
-        """Logits (B, L, V) for z (B, L, d), gamma (B,) and the previous estimate x_selfcond (B, L, d)."""
+    def denoise(self, z: Tensor, noise_level: Tensor, x_selfcond: Tensor) -> Tensor:
+        """Logits (B, L, V) for z (B, L, d), noise_level (B,) and the previous estimate x_selfcond (B, L, d)."""
         ...
 
 
@@ -196,7 +196,7 @@ def no_prompt(model: object) -> str:
 
 Kind = Literal["embedding", "token", "causal"]
 _KINDS: dict[Kind, tuple[type, tuple[str, ...]]] = {  # the protocol and what it can't do without
-    "embedding": (EmbeddingDiffusion, ("tokenizer", "device", "dtype", "embedding", "gamma", "denoise")),
+    "embedding": (EmbeddingDiffusion, ("tokenizer", "device", "dtype", "embedding", "noise_level", "denoise")),
     "token": (TokenDiffusion, ("tokenizer", "device", "dtype", "vocab_size", "logits")),
     "causal": (CausalModel, ("tokenizer", "device", "dtype", "vocab_size", "start")),
 }
@@ -210,7 +210,7 @@ def check_model(model: object) -> Kind:
     >>> check_model(Half())
     Traceback (most recent call last):
     diffinity.errors.InvalidArgument: Half is no whole EmbeddingDiffusion: it has no tokenizer, device, dtype, \
-gamma, denoise
+noise_level, denoise
     >>> check_model("gpt2")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     diffinity.errors.InvalidArgument: a model is an EmbeddingDiffusion, ... not a str: ...

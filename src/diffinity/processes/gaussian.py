@@ -29,7 +29,7 @@ class SamplerState:
     z: Tensor  # (B, L, d), float64
     x_selfcond: Tensor  # (B, L, d), model dtype
     step: int  # steps done
-    gamma: Tensor  # (), float64: the noise level of z
+    noise_level: Tensor  # (), float64: the noise level of z
     prediction: Prediction | None = None  # of the last step
     log_ratio: Tensor | None = None  # (B,), float64: log p/r of the last move, in a weighted process
 
@@ -90,12 +90,12 @@ class GaussianProcess:
                 f"z must have shape (B, L, {model.embedding.shape[1]}), but has {tuple(z.shape)}"
             )
         z = z.to(model.device, torch.float64)
-        gamma, _ = self._gammas(0)
-        return SamplerState(z, torch.zeros_like(z, dtype=model.dtype), step=0, gamma=gamma)
+        noise_level, _ = self._noise_levels(0)
+        return SamplerState(z, torch.zeros_like(z, dtype=model.dtype), step=0, noise_level=noise_level)
 
     def predict(self, state: SamplerState) -> Prediction:
         """What the model and the guidance say of the state."""
-        gamma_t, _ = self._gammas(state.step)
+        gamma_t, _ = self._noise_levels(state.step)
         step = DenoisingStep(state.z, NoiseLevel(gamma_t), state.x_selfcond, state.step, self.num_inference_steps)
         prediction = self.guidance.predict(self.model, step)
         if state.z.device.type == "cpu":  # elsewhere it would wait for the device; `finish` looks at the end
@@ -117,7 +117,7 @@ class GaussianProcess:
             return self.update(state, prediction, noise)
         assert noise is not None  # a weighted process is ancestral
         prediction = replace(prediction, x_selfcond=prediction.x)
-        gamma_t, gamma_s = self._gammas(state.step)
+        gamma_t, gamma_s = self._noise_levels(state.step)
         then, share = NoiseLevel(gamma_s), -torch.expm1(gamma_s - gamma_t)
         if prediction.shift is None or not share * then.sigma_squared > 0:
             # A move without noise can't be another one than the model's own.
@@ -130,10 +130,14 @@ class GaussianProcess:
 
     def update(self, state: SamplerState, prediction: Prediction, noise: Tensor | None) -> SamplerState:
         """z_s from z_t, the estimate and standard normal noise (B, L, d), a pure function."""
-        gamma_t, gamma_s = self._gammas(state.step)
+        gamma_t, gamma_s = self._noise_levels(state.step)
         now, then = NoiseLevel(gamma_t), NoiseLevel(gamma_s)
         after = replace(
-            state, x_selfcond=prediction.x_selfcond, step=state.step + 1, prediction=prediction, gamma=gamma_t
+            state,
+            x_selfcond=prediction.x_selfcond,
+            step=state.step + 1,
+            prediction=prediction,
+            noise_level=gamma_t,
         )
         if self._stands_still(state):
             return after
@@ -148,7 +152,7 @@ class GaussianProcess:
             c = -torch.expm1(gamma_s - gamma_t)  # the share of x̂ in the mean of z_s
             mean = (1 - c) * (then.alpha / alpha) * state.z + c * then.alpha * x
             z = mean + (c * then.sigma_squared).sqrt() * noise.to(mean)
-        return replace(after, z=z, gamma=gamma_s)
+        return replace(after, z=z, noise_level=gamma_s)
 
     def _is_noisy(self, state: SamplerState) -> bool:
         return self.method == "ancestral" and not self._stands_still(state)
@@ -159,18 +163,18 @@ class GaussianProcess:
 
     def finish(self, state: SamplerState) -> Ending:
         """The logits of the state as it stands, from one more network call."""
-        gamma = state.gamma.to(self.model.dtype).expand(state.z.shape[0])
-        logits = self.model.denoise(state.z.to(self.model.dtype), gamma, state.x_selfcond)
+        noise_level = state.noise_level.to(self.model.dtype).expand(state.z.shape[0])
+        logits = self.model.denoise(state.z.to(self.model.dtype), noise_level, state.x_selfcond)
         check_logits(self.model, logits, state.z.shape[0], state.z.shape[1], "after the last step")
         return Ending(logits)
 
-    def _gammas(self, index: int) -> tuple[Tensor, Tensor]:
+    def _noise_levels(self, index: int) -> tuple[Tensor, Tensor]:
         """The noise levels before and after a step."""
         if index not in self._levels:
-            self._levels[index] = self._computed_gammas(index)
+            self._levels[index] = self._computed_noise_levels(index)
         return self._levels[index]
 
-    def _computed_gammas(self, index: int) -> tuple[Tensor, Tensor]:
+    def _computed_noise_levels(self, index: int) -> tuple[Tensor, Tensor]:
         steps = self.num_inference_steps
         if self.grid == "plaid":
             t = float(torch.linspace(1.0, 0.0, steps, dtype=torch.float64)[index])
@@ -181,10 +185,10 @@ class GaussianProcess:
             t, s = 1.0 - index / steps, 1.0 - (index + 1) / steps
         times = torch.tensor([t, s], dtype=torch.float64, device=self.model.device)
         with torch.no_grad():
-            levels = self.model.gamma(times).double()
+            levels = self.model.noise_level(times).double()
         if levels.shape != (2,) or not bool(torch.isfinite(levels).all()):
             name = type(self.model).__name__
-            raise ModelError(f"{name}.gamma({[t, s]}) is {levels.tolist()}, and not two finite noise levels")
+            raise ModelError(f"{name}.noise_level({[t, s]}) is {levels.tolist()}, and not two finite noise levels")
         gamma_t, gamma_s = levels
         return gamma_t, gamma_s
 
