@@ -23,12 +23,12 @@ from torch import Tensor
 from diffinity.alignment import Vocabulary, align
 from diffinity.baselines.classifier_data import Examples, Pool, make_examples, make_pool, own_samples
 from diffinity.baselines.classifier_training import Auc, BandAuc, Trained, exact_auc, train
+from diffinity.baselines.guided import guided_texts
 from diffinity.constraints.base import Constraint
 from diffinity.errors import CheckpointError, ConstraintError, InvalidArgument
 from diffinity.guidance.classifier import ClassifierGuidance, ClassifierHead, Form, NoisyClassifier, check_form
 from diffinity.models.pretrained import PretrainedLM, load_strictly, read_tensors
 from diffinity.models.protocol import DiffusionLM, vocabulary_of
-from diffinity.sampling import sample, texts
 
 CACHE_VERSION = 1  # raise it when the same settings would give other weights
 
@@ -80,20 +80,16 @@ class ClassifierSystem:
     def generate(self, constraint: Constraint, n: int, length: int, seed: int) -> list[str]:
         """`n` texts of at most `length` tokens; text i has the seed (seed, i). Trains first where need be."""
         guidance = ClassifierGuidance(self.trained(constraint, length).classifier, self.scale)
-        written: list[str] = []
-        for first in range(0, n, self.batch_size):
-            samples = sample(
-                self.model,
-                min(self.batch_size, n - first),
-                length,
-                num_inference_steps=self.num_inference_steps,
-                seed=seed,
-                first_index=first,
-                guidance=guidance,
-                score_temp=self.score_temp,
-            )
-            written += texts(self.model, samples.tokens)
-        return written
+        return guided_texts(
+            self.model,
+            guidance,
+            n,
+            length,
+            seed,
+            batch_size=self.batch_size,
+            num_inference_steps=self.num_inference_steps,
+            score_temp=self.score_temp,
+        )
 
     def auc(self, constraint: Constraint, length: int | None = None) -> Auc:
         """How well the classifier of a constraint tells held-out texts apart; trains it where need be."""

@@ -14,13 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from diffinity.baselines.guided import guided_texts
 from diffinity.constraints.base import Concat, Constraint, Regex, Text
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.sentences import Sentence
 from diffinity.errors import InfeasibleConstraint, InvalidArgument, UnsupportedConstraint
 from diffinity.guidance.tokens import TokenGuidance, TokenTarget
 from diffinity.models.protocol import DiffusionLM, vocabulary_of
-from diffinity.sampling import sample, texts
 
 REASONS = {
     "prefix": "words have varying numbers of tokens, so only the first word has a fixed position",
@@ -59,20 +59,16 @@ class TokenGuidanceSystem:
         if needed > length:
             raise InfeasibleConstraint(f"the tokens that are asked for need {needed} positions, not {length}")
         guidance = TokenGuidance(targets)
-        written: list[str] = []
-        for first in range(0, n, self.batch_size):
-            samples = sample(
-                self.model,
-                min(self.batch_size, n - first),
-                length,
-                num_inference_steps=self.num_inference_steps,
-                seed=seed,
-                first_index=first,
-                guidance=guidance,
-                score_temp=self.score_temp,
-            )
-            written += texts(self.model, samples.tokens)
-        return written
+        return guided_texts(
+            self.model,
+            guidance,
+            n,
+            length,
+            seed,
+            batch_size=self.batch_size,
+            num_inference_steps=self.num_inference_steps,
+            score_temp=self.score_temp,
+        )
 
     def targets(self, constraint: Constraint) -> list[TokenTarget]:
         """The constraint as tokens and positions, or `UnsupportedConstraint` with the reason.

@@ -13,7 +13,7 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -285,6 +285,17 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(written)
 
 
+def write_rows(rows: Iterable[Row], path: Path) -> list[Row]:
+    """All rows; each is written to the file as a JSON line as soon as it is measured."""
+    measured = []
+    with path.open("w") as file:
+        for row in rows:
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            measured.append(row)
+    return measured
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m diffinity.bench.fidelity")
@@ -309,13 +320,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.steps is not None:
         study = replace(study, steps=options.steps)
     torch.set_num_threads(1)
-    rows = []
-    with options.out.open("w") as file:
-        for row in measure(study, progress=print):
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            rows.append(row)
-    print(table(rows))
+    print(table(write_rows(measure(study, progress=print), options.out)))
 
 
 if __name__ == "__main__":

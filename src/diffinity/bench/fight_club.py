@@ -12,7 +12,6 @@ measured, and the true proportion of the diffusion model is estimated.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
 import time
@@ -27,6 +26,7 @@ from torch import Tensor
 from diffinity.alignment import Vocabulary, align
 from diffinity.baselines.base import System
 from diffinity.bench.draws import Draws, masked_autoregressive, word_tokenizer
+from diffinity.bench.fidelity import write_rows
 from diffinity.constraints.base import Constraint, Regex
 from diffinity.errors import UnsupportedConstraint
 from diffinity.models.markov import MarkovLM, fit_markov
@@ -296,13 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--autoregressive", help="folder or hub id; the embedded model if not given")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    rows = []
-    with options.out.open("w") as file:
-        for row in _network_rows(options) if options.systems else _exact_rows(options):
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            rows.append(row)
-    print(table(rows))
+    print(table(write_rows(_network_rows(options) if options.systems else _exact_rows(options), options.out)))
 
 
 def _exact_rows(options: argparse.Namespace) -> Iterator[Row]:

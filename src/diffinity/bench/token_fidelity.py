@@ -8,7 +8,6 @@ The rows are those of `diffinity.bench.fidelity`: the same model, constraints, t
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from typing import Any
 import torch
 
 from diffinity.alignment import Vocabulary, align
-from diffinity.bench.fidelity import Row, conditional, distance, study_constraints, study_model, table
+from diffinity.bench.fidelity import Row, conditional, distance, study_constraints, study_model, table, write_rows
 from diffinity.generation import Generator
 from diffinity.models.protocol import Noise
 
@@ -113,13 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.particles is not None:
         study = replace(study, particles=tuple(options.particles))
     torch.set_num_threads(1)
-    rows = []
-    with options.out.open("w") as file:
-        for row in measure(study, progress=print):
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            rows.append(row)
-    print(table(rows))
+    print(table(write_rows(measure(study, progress=print), options.out)))
 
 
 if __name__ == "__main__":
