@@ -471,7 +471,9 @@ def _one_for_each(probs: Tensor, automaton: Automata) -> list[TokenAutomaton]:
         )
     automata = [automaton] * probs.shape[0] if isinstance(automaton, TokenAutomaton) else list(automaton)
     if len(automata) != probs.shape[0]:
-        raise InvalidArgument(f"{len(automata)} automata for {probs.shape[0]} samples: give one, or one for each")
+        raise InvalidArgument(
+            f"{len(automata)} automata for {probs.shape[0]} samples: give one, or one per sample"
+        )
     return automata
 
 
@@ -533,7 +535,7 @@ def _by_automaton(automata: Sequence[TokenAutomaton]) -> list[tuple[TokenAutomat
 
 
 def _by_transitions(automata: Sequence[TokenAutomaton]) -> list[tuple[list[TokenAutomaton], list[int]]]:
-    """The samples whose automata are windows of one, together."""
+    """The samples grouped by automaton; windows of the same automaton belong together."""
     rows: dict[int, tuple[list[TokenAutomaton], list[int]]] = {}
     for i, automaton in enumerate(automata):
         windows, at = rows.setdefault(id(automaton.edges), ([], []))

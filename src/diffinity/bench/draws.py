@@ -113,7 +113,7 @@ def drawn(share: NDArray[np.float64], draws: NDArray[np.float64]) -> NDArray[np.
 
 
 def guidance(method: str, automata: Sequence[TokenAutomaton], scale: float) -> Guidance:
-    """A guidance by name, for many rows with few automata, where the batched backend is the quicker one.
+    """A guidance by name, for many rows with few automata, where the batched backend is faster.
 
     >>> guidance("path", [], 1.5).scale
     1.5

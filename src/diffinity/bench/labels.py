@@ -57,7 +57,7 @@ def inside(box: Box, bounds: Box) -> bool:
 
 
 def _candidates(x: float, y: float, width: float, height: float) -> list[Box]:
-    """Boxes around a point, the nearest first; of those at one distance the right one first, then the left one."""
+    """Boxes around a point, the nearest first; at equal distance the right box first, then the left box."""
     order = sorted(range(DIRECTIONS), key=lambda i: (i % (DIRECTIONS // 2), i))
     boxes = []
     distance = NEAREST

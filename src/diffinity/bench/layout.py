@@ -56,7 +56,7 @@ def percent(value: Interval) -> str:
 
 
 def number(value: Interval | float | None, digits: int = 1, unit: str = "") -> str:
-    """A number, with its interval where it has one; a dash where there is none.
+    """A number, with its interval if it has an interval; a dash for a missing number.
 
     >>> number(Interval(2.0, 1.5, 2.5), 1, " s"), number(None)
     ('2.0 s [1.5, 2.5]', '—')

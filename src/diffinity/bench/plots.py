@@ -335,7 +335,7 @@ def _plain_ticks(axis: Any, values: Sequence[float], exact: bool = False) -> Non
 
 
 def _label(axes: Any, points: Sequence[tuple[float, float, str]], bars: Sequence[labels.Box]) -> None:
-    """Names beside points and off the error bars, one text for points in one place, with a line to far ones."""
+    """Labels beside points and off the error bars; coinciding points share a label, and far labels have a line."""
     named = together(points)
     texts = [axes.text(x, y, name, fontsize=7, color="#333333") for x, y, name in named]
     for text in texts:

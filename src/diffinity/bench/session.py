@@ -106,7 +106,7 @@ def _run_cases(
 
 
 def _plan(folder: RunFolder, request: Request, experiment: Experiment, settings: Mapping[str, Any]) -> SuitePlan:
-    """The plan of a run; its cases are selected once and then known: selecting means compiling every one."""
+    """The plan of a run. Its cases are selected once and recorded, because selection compiles every case."""
     plan = SuitePlan(
         (), settings["length"], request.seed, settings["steps"], request.models, request.out / TRAINED
     )

@@ -224,7 +224,7 @@ def read_samples(path: Path) -> Iterator[SampleRow]:
 
 
 def repair(path: Path) -> bool:
-    """Cut off a last line that a kill left unfinished; whether there was one.
+    """Remove an unfinished last line, as a kill leaves it; returns whether there was an unfinished line.
 
     >>> repair(Path("no/such/file"))
     False
@@ -358,7 +358,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file so that a kill leaves the old one or the new one."""
+    """Write a file atomically: a kill leaves either the old file or the new file."""
     fresh = path.with_name(path.name + ".new")
     with fresh.open("w", encoding="utf-8") as file:
         file.write(text)

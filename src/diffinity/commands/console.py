@@ -80,7 +80,7 @@ def compilation_shown(needed: bool) -> Iterator[None]:
 
 
 def say_error(message: str) -> None:
-    """A message on stderr, on one line where it has one."""
+    """A message on stderr; a message of one line stays on one line."""
     err.print(Text(message, style="bold red"), soft_wrap=True)
 
 

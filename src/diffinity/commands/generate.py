@@ -47,7 +47,7 @@ TEXTS_PER_BATCH = 16  # texts that are denoised together and printed when all of
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that takes `settings` as one with an option for each of `GenerationSettings`."""
+    """Turn a command that takes `settings` into a command with one option for each of `GenerationSettings`."""
     options = command_line_options()
 
     @functools.wraps(command)

@@ -167,7 +167,7 @@ class ByteDFA:
         """The one string of a short language that has no other; None for any other language."""
         if self.n_states > 16 or self.accepting.sum() != 1:
             return None
-        # All states lead from the start to the one that accepts: with an edge less than states they are a path.
+        # All states lead from the start to the accepting state: with one edge less than states they are a path.
         bytes_of_class = np.bincount(self.byte_class, minlength=self.n_classes)
         edges = int(((self.table >= 0) * bytes_of_class).sum())
         return counting.shortest(self) if edges == self.n_states - 1 else None

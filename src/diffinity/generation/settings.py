@@ -169,7 +169,7 @@ class GenerationSettings:
 
     @classmethod
     def of(cls, settings: GenerationSettings | None = None, **options: Any) -> GenerationSettings:
-        """The settings with some options changed; one that is none is refused with what was probably meant."""
+        """The settings with some options changed; an unknown option is refused, with the closest known name."""
         known = [option.name for option in fields(cls)]
         for name in options:
             if name not in known:

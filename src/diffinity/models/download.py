@@ -284,7 +284,7 @@ def _offer(file: RemoteFile, expected: _Expected, opener: Opener) -> Offer:
 
 
 def _verified(path: Path, name: str, expected: _Expected) -> str:
-    """The SHA-256 of a file that is as expected; one that is not is removed."""
+    """The SHA-256 of a file, checked against the expected digest; a file with another digest is removed."""
     for source, size in expected.sizes.items():
         if held(path) != size:
             size_held = held(path)

@@ -297,7 +297,7 @@ def load_transformers(
 
 
 def _auto_class(kinds: tuple[str, ...], config: Any) -> str:
-    """Which of the auto classes to read with: one that the repository's own code has, else the last."""
+    """The auto class to load with: a class that the repository's own code has, otherwise the last."""
     own = getattr(config, "auto_map", None) or {}
     return next((kind for kind in (*reversed(kinds), *kinds) if kind in own), kinds[-1])
 

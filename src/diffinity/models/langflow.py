@@ -61,7 +61,7 @@ class LangFlowConfig:
 
     @property
     def about_parameters(self) -> int:
-        """The number of parameters but for the small ones."""
+        """The number of parameters, without small tensors such as biases and norms."""
         block = 12 * self.hidden_size**2 + 6 * self.hidden_size * self.cond_dim
         return self.n_blocks * block + 2 * self.vocab_size * self.hidden_size
 

@@ -115,7 +115,7 @@ embedded-autoregressive, embedded-masked
 
 
 def usable_device(device: str | torch.device) -> torch.device:
-    """The device of that name; one that torch does not know, or that is not here, is refused.
+    """The device of that name; refused if torch does not know it or this machine does not have it.
 
     >>> usable_device("abacus")  # doctest: +ELLIPSIS
     Traceback (most recent call last):

@@ -50,7 +50,7 @@ class PlaidConfig:
 
     @property
     def about_parameters(self) -> int:
-        """The number of parameters but for the small ones."""
+        """The number of parameters, without small tensors such as biases and norms."""
         return 12 * self.n_blocks * self.dim**2 + self.vocab_size * (self.dim + self.embed_dim)
 
 

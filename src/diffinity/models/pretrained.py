@@ -232,7 +232,7 @@ config.json, model.safetensors and tokenizer.json
 
 
 def transformers_config(folder: Path) -> dict[str, Any] | None:
-    """config.json where it is one of the `transformers` library, and of none of our models; else None.
+    """config.json if it is a config of the `transformers` library and not of one of our models; otherwise None.
 
     >>> transformers_config(Path("no such folder")) is None
     True

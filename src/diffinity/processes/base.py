@@ -63,7 +63,7 @@ class State(Protocol):
 
     @property
     def log_ratio(self) -> Tensor | None:
-        """(B,), float64: log p/r of the last move, p the model's own and r the guided one; None if not asked."""
+        """(B,), float64: log p/r of the last step, p the model's kernel, r the guided kernel; None if unweighted."""
         ...
 
     def select(self, rows: Tensor) -> Self:
@@ -123,7 +123,7 @@ class Ending:
         return torch.where(torch.tensor(accepted), 0.0, -torch.inf).double()
 
     def decode(self, automata: Sequence[TokenAutomaton], how: Decoding, seeds: Seeds) -> Decoded:
-        """The tokens of every row; by "best" and "sample" always accepted ones."""
+        """The tokens of every row; "best" and "sample" always give accepted strings."""
         if self.tokens is None:
             assert self.logits is not None
             return decode_strings(self.logits, automata, how, logits=True, seed=seeds)
@@ -136,7 +136,7 @@ class Ending:
 
 
 def _repaired(tokens: Tensor, automata: Sequence[TokenAutomaton]) -> Tensor:
-    """The tokens (B, L), each row the accepted one with the fewest others where it is not accepted itself.
+    """The tokens (B, L); a row that is not accepted is replaced by the accepted string with the fewest changes.
 
     Only what was written without guidance needs it.
     """

@@ -69,7 +69,7 @@ class TokenState:
         return replace(self, tokens=self.tokens[rows], log_p_text=self.log_p_text[rows])
 
     def draft(self) -> tuple[Tensor, Tensor]:
-        """The tokens (B, L) that stand, which are certain; elsewhere the most probable ones."""
+        """The committed tokens (B, L), with probability 1; at open positions the most probable tokens."""
         tokens, sure = most_probable(self.prediction)
         known = self.tokens >= 0
         return torch.where(known, self.tokens, tokens), torch.where(known, 1.0, sure)

@@ -83,7 +83,7 @@ class Job:
         """Hand an event to the request, from the batcher's thread."""
         if isinstance(event, ApiError):
             self.cancelled = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed: no one is there
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for the event
             self.loop.call_soon_threadsafe(self._put, event)
 
     def _put(self, event: DraftEvent | TextEvent | ApiError) -> None:

@@ -17,8 +17,8 @@ from diffinity.serve.gate import Gate
 from diffinity.serve.settings import NAME, ServeSettings, read_keys
 
 APPLICATION = "diffinity"
-HEALTH_SECONDS = 2.0  # between two looks at a replica; one that was killed is replaced after that
-HELD = 2  # batches that a replica holds: one that is denoised and one that waits
+HEALTH_SECONDS = 2.0  # between two health checks of a replica; a killed replica is replaced after that
+HELD = 2  # batches that a replica holds: the running batch and a waiting batch
 
 
 @dataclass(frozen=True)

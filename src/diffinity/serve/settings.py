@@ -119,7 +119,7 @@ class ServeSettings:
         True
         """
         digest = digest_of(given)
-        # Every comparison is made, whichever of them is the right one.
+        # All comparisons are made, so that the time does not tell which key matched.
         return sum([hmac.compare_digest(digest, known) for known in self.key_digests]) > 0
 
 

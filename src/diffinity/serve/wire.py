@@ -243,7 +243,7 @@ def _api_error(kind: type[BaseModel], error: ValidationError) -> ApiError:
     if not first["loc"]:
         return ApiError("the body must be a JSON object", code="invalid_json")
     name = str(first["loc"][0])
-    # A union complains once for each of its branches: the deepest complaint is the one that was meant.
+    # A union reports an error for each of its branches: the deepest error belongs to the branch that was meant.
     first = max(
         (problem for problem in problems if problem["loc"][:1] == first["loc"][:1]),
         key=lambda problem: len(problem["loc"]),
