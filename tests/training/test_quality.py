@@ -104,5 +104,5 @@ def test_one_level_for_all_positions_is_that_level_for_each() -> None:
     z, gamma = torch.randn(3, 5, 8), torch.tensor([-2.0, 0.0, 1.0])
     embedding, zeros = network.embedding_matrix(), torch.zeros(3, 5, 8)
     whole = network.model(z, gamma, embedding, zeros)
-    per_position = network.model(z, gamma[:, None].expand(3, 5), embedding, zeros)
-    assert torch.allclose(whole, per_position, atol=1e-5)
+    each = network.model(z, gamma[:, None].expand(3, 5), embedding, zeros)
+    assert torch.allclose(whole, each, atol=1e-5)

@@ -3,15 +3,15 @@
     python -m diffinity.bench.fight_club --out rows.jsonl [--samples 2000] [--steps 64] [--quick]
     python -m diffinity.bench.fight_club --out rows.jsonl --systems auto particles-4 llguidance [--length 32] …
 
-Left-to-right masking chooses the first word by its own probability, independent of the continuations; the true
-proportion weights each first word by the probability of its continuations. Without `--systems` all methods run on
-the exact Markov model, and the true proportion is exact. With `--systems` the systems of the registry are
-measured, and the true proportion of the diffusion model is estimated.
+Decoding that masks tokens from the left chooses the first word by its own probability, whatever may follow it; the
+truth weighs each first word by all that may follow. Without `--systems` the exact Markov model plays every part,
+and the truth is exact; with them, the systems of the registry do, and the diffusion model's truth is estimated.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import re
 import time
@@ -26,7 +26,6 @@ from torch import Tensor
 from diffinity.alignment import Vocabulary, align
 from diffinity.baselines.base import System
 from diffinity.bench.draws import Draws, masked_autoregressive, word_tokenizer
-from diffinity.bench.fidelity import write_rows
 from diffinity.constraints.base import Constraint, Regex
 from diffinity.errors import UnsupportedConstraint
 from diffinity.models.markov import MarkovLM, fit_markov
@@ -296,7 +295,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--autoregressive", help="folder or hub id; the embedded model if not given")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    print(table(write_rows(_network_rows(options) if options.systems else _exact_rows(options), options.out)))
+    rows = []
+    with options.out.open("w") as file:
+        for row in _network_rows(options) if options.systems else _exact_rows(options):
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            rows.append(row)
+    print(table(rows))
 
 
 def _exact_rows(options: argparse.Namespace) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""From settings to a process, for each kind of model."""
+"""From settings to the process that carries them out, for each kind of model."""
 
 from __future__ import annotations
 

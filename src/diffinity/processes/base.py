@@ -63,7 +63,7 @@ class State(Protocol):
 
     @property
     def log_ratio(self) -> Tensor | None:
-        """(B,), float64: log p/r of the last step, p the model's kernel, r the guided kernel; None if unweighted."""
+        """(B,), float64: log p/r of the last step (p: the model's kernel, r: the guided kernel)."""
         ...
 
     def select(self, rows: Tensor) -> Self:
