@@ -33,7 +33,7 @@ def inspect(
     seed: int = 0,
     paper_counts: bool = False,
 ) -> Inspection:
-    """Compile a constraint, align it if there is a vocabulary, and say what came out.
+    """Compile a constraint, align it if there is a vocabulary, and describe the automata.
 
     `paper_counts` adds the number of transitions as the paper's code has it: that code looks tokens up by their
     decoded text, of which there are fewer than tokens, and so never uses the last ids.

@@ -73,7 +73,7 @@ def sample(
     cancel: Cancellation | None = None,
     deadline: float | None = None,
 ) -> Samples:
-    """Draw `n` samples of `length` tokens; what is not given is the model's own default.
+    """Draw `n` samples of `length` tokens; arguments that are not given have the model's defaults.
 
     Sample i has the seed (seed, first_index + i), whatever batch it is in.
 

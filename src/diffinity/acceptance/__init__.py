@@ -60,11 +60,11 @@ def acceptance(
 ) -> Acceptance:
     """log P(L) and posterior marginals for token distributions (B, L, V), or with `logits=True` their logits.
 
-    `softmax` (B, L, V) is that of the logits, where the caller has it already.
+    `softmax` (B, L, V) is the softmax of the logits, if the caller has computed it already.
 
-    `automaton` is one for all samples or a list with one for each. The CPU runs compiled loops, a GPU Triton
-    kernels (`diffinity[triton]`), other devices batched torch; `backend` overrides that. A sample whose P(L)
-    is zero has log_p_language −inf and marginals p, that is a zero gradient.
+    `automaton` is an automaton for all samples, or a list with one per sample. The CPU runs compiled loops, a GPU
+    Triton kernels (`diffinity[triton]`), other devices batched torch; `backend` overrides this choice. If P(L) of
+    a sample is zero, its `log_p_language` is −inf and its marginals are p, so the gradient is zero.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Regex
@@ -103,10 +103,10 @@ def path_acceptance(
     seed: int | None = None,
     backend: Backend = "auto",
 ) -> Acceptance:
-    """As `acceptance`, but given one path of automaton states instead of all of them.
+    """As `acceptance`, but given one path of automaton states instead of all paths.
 
-    The path is the most probable one or, with a `seed`, one drawn from the posterior (sample i from (seed, i)).
-    `log_p_language` is the log probability of that path, `marginals` those of the tokens along it.
+    The path is the most probable path or, with a `seed`, a draw from the posterior (sample i from (seed, i)).
+    `log_p_language` is then the log probability of this path, and `marginals` are those of the tokens along it.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Regex
@@ -308,7 +308,7 @@ def _room(probs: Tensor) -> Tensor:
 
 
 def log_acceptance(logits: Tensor, automaton: Automata, *, backend: Backend = "auto") -> Tensor:
-    """log P(L) (B,) for logits (B, L, V), differentiable: its gradient is q − p, from no graph.
+    """log P(L) (B,) for logits (B, L, V), differentiable: its gradient is q − p, computed without a graph.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Text
@@ -355,10 +355,10 @@ def decode(
 ) -> Decoded:
     """Token strings from distributions (B, L, V).
 
-    `best` is the most probable accepted string, exactly; `sample` a draw from the distribution given
-    acceptance (sample i from (seed, i), or from the i-th of the pairs given, (B, 2) if they are a tensor);
-    both always are in the language, or `InfeasibleConstraint` is raised. `argmax` takes the most probable
-    token everywhere, in the language or not. The backends draw different strings from one seed.
+    `best` is the exact most probable accepted string. `sample` is a draw from the distribution given acceptance
+    (sample i from (seed, i), or from the i-th of the given pairs; a tensor of pairs is (B, 2)). Both are always in
+    the language, or `InfeasibleConstraint` is raised. `argmax` takes the most probable token at each position,
+    whether or not the string is in the language. The backends draw different strings from the same seed.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Regex

@@ -37,12 +37,12 @@ def align(
 ) -> TokenAutomaton:
     """The automaton of all token sequences whose text is in the language, in the given framing.
 
-    `exact`: the whole sequence spells the text. `eos`: the text, the end token, then anything. `eos_strict`: then
-    end tokens only. `search`: the text stands somewhere in the sequence. All tokenisations of a text are
-    accepted, also those in which a token holds part of a UTF-8 character. If the vocabulary has a start token, it
-    stands first in every framing, and its place counts towards the length.
+    `exact`: the whole sequence spells the text. `eos`: the text, the end token, then anything. `eos_strict`: the
+    text, then end tokens only. `search`: the text occurs somewhere in the sequence. All tokenisations of a text
+    are accepted, also those in which a token has part of a UTF-8 character. If the vocabulary has a start token,
+    every sequence begins with it, and it counts towards the length.
 
-    The last 64 results are kept.
+    The last 64 results are cached.
 
     >>> from diffinity.constraints import Regex
     >>> cat = align(Regex("c(a|u)t"), Vocabulary([b"c", b"a", b"u", b"t", b"ca"]), framing="exact")

@@ -44,8 +44,8 @@ class Generator:
     """Writes texts that satisfy a constraint (or one text for each of a list of constraints).
 
     A constraint is a `Regex`, `JsonSchema`, `Choice` … or anything that `dy.constraint` takes; None is any text.
-    It is compiled here, once; `InfeasibleConstraint` is raised here too. `options` are fields of
-    `GenerationSettings`, and change the `settings` where both are given.
+    The constructor compiles it and raises `InfeasibleConstraint` if no text fits. `options` are fields of
+    `GenerationSettings`; they override those of `settings`.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["the cat sat.", "the dog ran."])
@@ -376,16 +376,20 @@ def generate(
 ) -> list[Generated]:
     """Write `n` texts that satisfy a constraint (or one text for each of a list of constraints).
 
-    The one-line form of `Generator`: `options` are the fields of `GenerationSettings`. With `decode` "best" or
-    "sample" every text satisfies its constraint, or `InfeasibleConstraint` is raised before the first step;
-    "argmax" takes the most probable tokens as they are, as the paper does. `prefix` is how the output starts;
-    `prompt` or `messages` is what the model reads before it writes, if it can. `length="auto"` is the shortest
-    comfortable one. Text i has the seed (seed, i), or the i-th of `seeds`, and does not depend on what else is
-    asked for; what does not fit `batch_size` (by default what fits `limits.memory_bytes`) is written in turns.
-    `particles=K` draws each text from K weighted trajectories: slower, and closer to the model's own
-    distribution given the constraint. `best_of=K` writes K drafts of each text and takes the best by the model's
-    own score. `retry_invalid=K` writes a text up to K times anew whose value a validator
-    of the type refuses. `progress=True` draws a bar on stderr.
+    This is `Generator` in one call. `options` are the fields of `GenerationSettings`:
+
+    - `decode`: with "best" or "sample" every text satisfies its constraint, or `InfeasibleConstraint` is raised
+      before the first step; "argmax" takes the most probable tokens, as the paper does.
+    - `prefix` is the start of the output; `prompt` or `messages` are the model's input, for models that read one.
+    - `length="auto"` is half as much again as the shortest text needs, plus eight tokens.
+    - `particles=K` draws each text from K weighted trajectories: slower, and closer to the model's own
+      distribution given the constraint.
+    - `best_of=K` writes K drafts of each text and takes the best by the model's own score.
+    - `retry_invalid=K` generates a text again, up to K times, if a validator of the type refuses its value.
+
+    Text i has the seed (seed, i), or the i-th of `seeds`, and does not depend on the other texts. Texts are
+    denoised in batches of `batch_size`, by default as many as fit in `limits.memory_bytes`. `progress=True` draws
+    a progress bar on stderr.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["the cat sat.", "the dog ran."])

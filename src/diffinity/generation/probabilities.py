@@ -32,7 +32,7 @@ Estimate = Literal["particles", "factorised"]
 
 @dataclass(frozen=True)
 class ChoiceProbability:
-    """What a model says of one of several choices."""
+    """The probability of one of several choices under a model."""
 
     choice: object
     probability: float  # that the model's text is this choice
@@ -56,11 +56,10 @@ def probabilities(
 ) -> list[ChoiceProbability]:
     """The probability of each of several texts, or constraints, under the model, after a prompt if it reads one.
 
-    "particles" makes `repeats` unbiased estimates of `particles` trajectories each; "factorised" reads the
-    distributions of the first network call (of `repeats` calls for a model that starts from random noise), which
-    an autoregressive model can't.
-    `length` is that of the texts, by default what the longest choice needs; `options` are those of
-    `GenerationSettings`.
+    "particles" makes `repeats` unbiased estimates with `particles` trajectories each. "factorised" uses the
+    distributions of the first network call (of `repeats` calls for a model that starts from random noise);
+    autoregressive models have no such estimate. `length` is the length of the texts, by default as the longest
+    choice needs; `options` are those of `GenerationSettings`.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["yes.", "yes.", "yes.", "no."], restart=0.0).tokens("mask")

@@ -15,9 +15,9 @@ SHOWN = 60  # characters of a text in a repr
 class Generated:
     """One text and how it came about.
 
-    `value` is what the text stands for: an instance of the Pydantic model or type that was asked for, the data of
-    a JSON Schema, and otherwise the text itself; None if the text does not satisfy the constraint, or if the type
-    refuses it for what no constraint can say (a validator of a Pydantic model): `value_error` has its reason.
+    `value` is the Python value of the text: an instance of the requested Pydantic model or type, the data of a
+    JSON Schema, and otherwise the text itself. It is None if the text does not satisfy the constraint, or if a
+    validator of the type refuses it; `value_error` has the reason.
 
     >>> Generated("a b", True, (1, 2), (-1.0, 0.0), -0.5, (0, 3), "complete")
     Generated('a b', satisfied=True, seed=(0, 3), finish_reason='complete')
@@ -27,7 +27,7 @@ class Generated:
     satisfied: bool
     tokens: tuple[int, ...]
     log_acceptance: tuple[float, ...]  # log P(L) at each guided step
-    log_p_text: float  # of the text under the distributions that its tokens were taken from
+    log_p_text: float  # log-probability of the text under the distributions that its tokens were taken from
     seed: tuple[int, int]
     finish_reason: FinishReason
     value: Any = None
@@ -62,7 +62,7 @@ class Generated:
 
 @dataclass(frozen=True)
 class Draft:
-    """A batch half-way: what it would read if it were decoded now, token by token."""
+    """An intermediate state of a batch: its texts if each position were decoded now by argmax."""
 
     step: int  # steps done
     steps: int

@@ -44,8 +44,8 @@ def import_langflow(
 ) -> LangFlowLM:
     """The model in a folder with LangFlow's `config.json` and `model.safetensors`.
 
-    Its tokenizer is the one given (a file, or a hub id), or the folder's tokenizer.json, or the one that the model
-    cards name for a vocabulary of that size, from the hub.
+    The tokenizer is `tokenizer` (a file or a hub id), or the folder's tokenizer.json, or the tokenizer that the
+    model cards name for a vocabulary of that size, from the hub.
 
     >>> import_langflow("no such folder")
     Traceback (most recent call last):

@@ -69,14 +69,14 @@ def load(
     trust_remote_code: bool = False,
     tokenizer: str | None = None,
 ) -> Loaded | HuggingFaceDiffusion | HuggingFaceCausal:
-    """The model in a folder, or a known one by its short name, or one on the hub by its `owner/name`.
+    """A model from a folder, by its short name, or from the hub by its `owner/name`.
 
-    Without `source`, the embedded default; its companions are "embedded-masked" and "embedded-autoregressive". A
-    folder comes first: one called langflow-owt hides the known model.
-    `block_dtype=torch.bfloat16` halves the blocks of PLAID and LangFlow, as their authors run them on a GPU. A
-    folder or hub id of a `transformers` model (LLaDA, Dream, MDLM, Duo, or a causal one such as GPT-2) is read by
-    that library, in the type `block_dtype` or its own; diffusion models bring code, which runs only with
-    `trust_remote_code=True`. `tokenizer` names one for a model that has none.
+    Without `source` it is the embedded diffusion model; "embedded-masked" and "embedded-autoregressive" are the
+    other embedded models. A folder takes precedence: a folder called langflow-owt hides the known model.
+    `block_dtype=torch.bfloat16` halves the memory of the blocks of PLAID and LangFlow, as their authors run them
+    on a GPU. The `transformers` library reads a folder or hub id of its own models (LLaDA, Dream, MDLM, Duo, or a
+    causal model such as GPT-2), in the type `block_dtype` or that of the files. Diffusion models there contain
+    code, which runs only with `trust_remote_code=True`. `tokenizer` names a tokenizer for a model that has none.
 
     >>> load("no/such/folder")
     Traceback (most recent call last):

@@ -23,8 +23,8 @@ PLAID_DEFAULTS = SamplingDefaults(num_inference_steps=256, length=256, score_tem
 def import_plaid(weights: str | Path, tokenizer: str | Path) -> PlaidLM:
     """The model in a folder of PLAID's four files (`model.pt`, `embedding_matrix.pt`, …), with its tokenizer.
 
-    The shape is read off the tensors. Files are unpickled with `weights_only=True`: one that holds code is
-    refused, as is one that is truncated or does not fit the others.
+    The shape is read from the tensors. Files are unpickled with `weights_only=True`: a file that contains code is
+    refused, as is a file that is truncated or does not fit the others.
 
     >>> import_plaid("no such folder", "tokenizer.json")
     Traceback (most recent call last):

@@ -32,7 +32,7 @@ MOST_DEFAULT_LENGTH = 1_000_000
 
 @dataclass(frozen=True)
 class SamplingDefaults:
-    """How a model likes to be sampled when the caller does not say; stored in its config.
+    """The sampling defaults of a model, stored in its config.
 
     >>> SamplingDefaults(num_inference_steps=128).score_temp
     0.9
@@ -66,7 +66,7 @@ class SamplingDefaults:
 
 @runtime_checkable
 class TextModel(Protocol):
-    """What every language model has: tokens, and how it likes to be sampled."""
+    """The base of all language models: tokens, and sampling defaults."""
 
     eos_token_id: int | None = None
     start_token_id: int | None = None  # stands before every text, where the model was trained so

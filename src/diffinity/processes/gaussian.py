@@ -45,16 +45,16 @@ class SamplerState:
 
 @dataclass(frozen=True)
 class GaussianProcess:
-    """One way to denoise embeddings: the model, the guidance, the grid of times and the update.
+    """A denoising process of embeddings: the model, the guidance, the grid of times and the update.
 
     `grid="uniform"` takes T equal steps from t = 1 to t = 0. `grid="plaid"` repeats PLAID's own loop: times
     linspace(1, 0, T) with steps of 1/T between them, the last of which changes nothing. `grid="langflow"` repeats
     LangFlow's: T steps between the times linspace(1 − 1e-5, 1e-5, T + 1). LangFlow counts network calls, and the
     last one updates nothing: its 128 steps are 127 here.
 
-    `score_temp` below 1 sharpens: the predicted noise is divided by it. A `weighted` process is for particles:
-    its base is the model's own sampler, so that the next step sees the unguided estimate, and it says how much
-    more probable the model finds each move than the guidance did.
+    `score_temp` below 1 sharpens: the predicted noise is divided by it. A `weighted` process is for particles: its
+    base is the model's own sampler, so self-conditioning uses the unguided estimate, and its states have the log
+    ratio of the model's kernel to the guided kernel.
     """
 
     model: EmbeddingDiffusion
