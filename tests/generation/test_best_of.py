@@ -68,7 +68,7 @@ def test_plaid_hides_one_position_at_a_time(plaid: PlaidLM) -> None:
     changed[0] = ids[2]
     other = plaid.pseudo_log_probs(changed)
     # What stands at a hidden position is not read: the distribution there is the same for both texts.
-    low, high = plaid.gamma(torch.tensor([0.0, 1.0], dtype=torch.float64)).tolist()
+    low, high = plaid.noise_level(torch.tensor([0.0, 1.0], dtype=torch.float64)).tolist()
     assert low < high
     both = [
         plaid.pseudo_log_probs(torch.cat([torch.tensor([first]), ids[1:]]))[0] for first in range(plaid.vocab_size)

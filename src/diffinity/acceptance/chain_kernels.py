@@ -130,8 +130,8 @@ def chain_marginals(
     forward, backward = np.zeros((length, width, states)), np.ones((width, states))
     step, earlier, used = np.empty((states, width)), np.empty((width, states)), np.empty(states, np.bool_)
     room = (forward, backward, earlier, step, used)
-    log_prob: float = _chain_marginals(mass, cls, size, moves, after, start, accepting, live, out, *room)
-    return log_prob
+    log_p_language: float = _chain_marginals(mass, cls, size, moves, after, start, accepting, live, out, *room)
+    return log_p_language
 
 
 @njit(nogil=True, cache=True)

@@ -278,8 +278,8 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         first = torch.arange(len(part.seeds)) * rows
         chosen = first + scores.view(-1, rows).argmax(dim=1)
         where = chosen.to(decoded.tokens.device)
-        log_prob = decoded.log_prob[chosen.to(decoded.log_prob.device)]
-        return self._texts(part, decoded.tokens[where], log_prob, history[chosen.to(history.device)], run)
+        log_p_text = decoded.log_p_text[chosen.to(decoded.log_p_text.device)]
+        return self._texts(part, decoded.tokens[where], log_p_text, history[chosen.to(history.device)], run)
 
     def _texts(
         self, part: Part, tokens: Tensor, log_p_text: Tensor, history: Tensor, run: Run[Any, Any]

@@ -86,18 +86,18 @@ class PlaidLM(NetworkLM[PlaidModules]):
         """
         eos = 0 if self.eos_token_id is None else self.eos_token_id
         padded = torch.cat([ids, ids.new_full((PADDING,), eos)]).to(self.device)
-        low, high = self.gamma(torch.tensor([0.0, 1.0], dtype=torch.float64)).tolist()
+        low, high = self.noise_level(torch.tensor([0.0, 1.0], dtype=torch.float64)).tolist()
         generator = torch.Generator().manual_seed(0)
         x = self.embedding[padded]  # (n + 2, d)
         found = []
         for places in torch.split(torch.arange(len(ids)), ROWS):
             hidden = torch.zeros(len(places), len(padded), dtype=torch.bool)
             hidden[torch.arange(len(places)), places] = True
-            gamma = torch.where(hidden, high, low + NEARLY_CLEAN * (high - low)).to(x.device)
+            levels = torch.where(hidden, high, low + NEARLY_CLEAN * (high - low)).to(x.device)
             noise = torch.randn(*hidden.shape, x.shape[1], generator=generator).to(x)
             clean = x * (~hidden).to(x)[..., None]
-            z = gamma.neg().sigmoid().sqrt()[..., None] * clean + gamma.sigmoid().sqrt()[..., None] * noise
-            logits = self.denoise(z.to(x.dtype), gamma.float(), torch.zeros_like(z))
+            z = levels.neg().sigmoid().sqrt()[..., None] * clean + levels.sigmoid().sqrt()[..., None] * noise
+            logits = self.denoise(z.to(x.dtype), levels.float(), torch.zeros_like(z))
             rows = logits[torch.arange(len(places)), places].float().log_softmax(dim=-1).cpu()
             found.append(rows.gather(1, ids[places, None])[:, 0])
         return torch.cat(found)
