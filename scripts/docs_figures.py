@@ -34,6 +34,7 @@ def run(model: Any, **settings: Any) -> tuple[Trace, dy.Generated]:
         length=LENGTH,
         num_inference_steps=STEPS,
         seed=SEED,
+        best_of=1,
         callback_on_step_end=trace,
         **settings,
     )

@@ -54,7 +54,7 @@ def run_demo(console: Console) -> None:
     )
     for title, constraint in shows():
         with _one_thread():
-            samples = generate(model, constraint, n=3, length=40, num_inference_steps=128, seed=1)
+            samples = generate(model, constraint, n=3, length=40, seed=1)
         lines = "\n".join(f"• {escape(sample.text)}" for sample in samples)
         console.print(Panel(lines, title=escape(title), title_align="left"))
     console.print(f"{time.monotonic() - started:.0f} s on this machine. Next: diffinity generate --help")
