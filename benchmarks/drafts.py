@@ -3,10 +3,10 @@
     python -m benchmarks.drafts [--cases 44] [--steps 32] [--drafts 8] [--seed 11] [--model FOLDER]
 
 The embedded model writes drafts under sentence constraints of the six kinds of the benchmark, drawn with a seed of
-their own, and free texts. Of every 1, 2, 4 … drafts the best by the model's own score is taken. Measured: the clean
-share of the grammar judge, nats of a text under the autoregressive companion, words, distinct-2, and processor
-time over that of one draft, with the score's time. Then the area under the ROC curve of two scores of its own,
-with the judge's verdicts as the truth: the pseudo-likelihood that `best_of` uses, and the denoising loss.
+their own, and free texts. Of 1, 2, 4 … drafts the best by the model's own score is taken. Measured: the
+clean share of the grammar judge, nats of a text under the autoregressive companion, words, distinct-2,
+and processor time over that of one draft, with the score's time. Then the area under the ROC curve of its own two
+scores, with the judge's verdicts as the truth: the pseudo-likelihood that `best_of` uses, and the denoising loss.
 """
 
 from __future__ import annotations
@@ -78,16 +78,15 @@ def measure(
     for n in (2**k for k in range(size.bit_length())):
         if n > size:
             break
-        best = [max(range(i, i + n), key=own.__getitem__) for i in range(0, len(flat), n)]  # all groups of n
+        best = [max(range(i, i + n), key=own.__getitem__) for i in range(0, len(flat), size)]
         texts = [flat[i].text for i in best]
         nats = [_nats(judge, text) for text in texts]
         error = statistics.stdev(nats) / len(nats) ** 0.5
         cost = n * (1 + (scoring / seconds if n > 1 else 0.0))
-        first = [flat[i].text for i in best[:: size // n]]  # one text a task, so that numbers of texts are equal
         words = statistics.mean(len(text.split()) for text in texts)
         share = statistics.mean(clean[i] for i in best)
         row = [name, n, f"{share:.2f}", f"{statistics.mean(nats):.1f}", f"{error:.1f}"]
-        row += [f"{words:.1f}", f"{distinct_2(first):.2f}", f"{cost:.2f}"]
+        row += [f"{words:.1f}", f"{distinct_2(texts):.2f}", f"{cost:.2f}"]
         print("| " + " | ".join(map(str, row)) + " |", flush=True)
     bound = [float(denoising_scores(model, row)[0]) for row in tokens]
     print(f"{name}: {len(flat)} drafts; area under the curve: own score {area(own, clean):.2f}, "
