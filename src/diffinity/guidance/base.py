@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from diffinity.models.plaid import matmul_per_sample
 from diffinity.models.protocol import EmbeddingDiffusion, check_logits
-from diffinity.models.schedule import NoiseLevel
+from diffinity.models.schedule import NEARLY_CLEAN, NoiseLevel
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class DenoisingStep:
     x_selfcond: Tensor  # (B, L, d), model dtype
     index: int  # 0 for the first (noisiest) step
     total: int
+    decided: Tensor | None = None  # (B, L), int64: tokens that the constraint decides, −1 at the other positions
 
     def noise_level(self, model: EmbeddingDiffusion) -> Tensor:
         """The noise level γ as `model.denoise` takes it, (B,)."""
@@ -29,7 +31,10 @@ class DenoisingStep:
     def denoise(self, model: EmbeddingDiffusion, z: Tensor | None = None) -> Tensor:
         """The model's logits (B, L, V) at this step; with a graph where `z` is given and requires one."""
         z = self.z if z is None else z
-        logits = model.denoise(z.to(model.dtype), self.noise_level(model), self.x_selfcond)
+        shown, level = z.to(model.dtype), self.noise_level(model)
+        if self.decided is not None:
+            shown, level = show_given(model, shown, level, self.decided)
+        logits = model.denoise(shown, level, self.x_selfcond)
         if self.index == 0:  # a pass over all logits; later steps look at the estimates only
             check_logits(model, logits, z.shape[0], z.shape[1], f"at step 1 of {self.total}")
         return logits
@@ -47,6 +52,7 @@ class Prediction:
     x_selfcond: Tensor  # (B, L, d): what the next step gets to see
     shift: Tensor | None = None  # (B, L, d), float64
     log_acceptance: Tensor | None = None  # (B,): log P(L) before the shift, where a language guides
+    decided: Tensor | None = None  # (B, L), int64: tokens that the constraint decides, −1 at the other positions
 
     def select(self, rows: Tensor) -> Prediction:
         """That of some rows."""
@@ -57,7 +63,22 @@ class Prediction:
             self.x_selfcond[at],
             None if self.shift is None else self.shift[at],
             None if self.log_acceptance is None else self.log_acceptance[at],
+            None if self.decided is None else self.decided[at],
         )
+
+
+def show_given(model: EmbeddingDiffusion, z: Tensor, noise_level: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """z (B, L, d) with the given tokens (B, L) nearly clean in it, and the noise level of every position (B, L).
+
+    Positions with token −1 stay as they are. The model must have been trained with a noise level for each position
+    (`position_levels`).
+    """
+    low, high = model.noise_level(torch.tensor([0.0, 1.0], dtype=torch.float64, device=z.device)).tolist()
+    given = NoiseLevel(torch.tensor(low + NEARLY_CLEAN * (high - low), dtype=torch.float64, device=z.device))
+    levels = noise_level[:, None].expand(z.shape[:2])
+    here = (tokens >= 0) & (levels > given.gamma)
+    clean = (given.alpha * model.embedding[tokens.clamp(min=0)]).to(z.dtype)
+    return torch.where(here[..., None], clean, z), torch.where(here, given.gamma.to(levels.dtype), levels)
 
 
 class Guidance(Protocol):

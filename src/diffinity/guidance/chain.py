@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from diffinity.acceptance.chain import chain_acceptance
 from diffinity.alignment import Bigrams, TokenAutomaton
 from diffinity.errors import InvalidArgument
@@ -16,6 +18,9 @@ from diffinity.guidance.base import DenoisingStep, Prediction
 from diffinity.guidance.language import LanguageGuidance
 from diffinity.models.plaid import matmul_per_sample
 from diffinity.models.protocol import EmbeddingDiffusion
+
+CERTAIN = 0.9  # a token this probable given the constraint is decided,
+EXPECTED = 0.95  # unless the model alone gives it this much: then there is nothing to tell the network
 
 
 def no_bigrams(model: object) -> str:
@@ -47,4 +52,28 @@ class ChainGuidance(LanguageGuidance):
         x = matmul_per_sample(p, embedding)
         mean = matmul_per_sample(given.marginals.to(embedding.dtype), embedding)
         guided = mean if self.guided_selfcond else x
-        return Prediction(logits, x, guided, scale * (mean - x).double(), given.log_p_language)
+        shift = scale * (mean - x).double()
+        levels = getattr(model, "position_levels", False)
+        decided = decided_tokens(given.marginals, p, step.decided) if levels else None
+        return Prediction(logits, x, guided, shift, given.log_p_language, decided)
+
+
+def decided_tokens(q: Tensor, p: Tensor, before: Tensor | None) -> Tensor | None:
+    """The tokens (B, L) that the constraint decides, −1 at the other positions; nothing if it decides none.
+
+    A token is decided if it is nearly certain given the constraint (q, (B, L, V)) and the model alone
+    (p, (B, L, V)) does not expect it. A token decided `before` stays so while it is nearly certain: the network
+    has seen it, so it expects it now. The next step shows decided tokens to the network without noise: at high
+    noise it could not see what the constraint asks for, and would write what does not go with it.
+
+    >>> import torch
+    >>> q, p = torch.tensor([[[0.98, 0.02], [0.05, 0.95]]]), torch.tensor([[[0.1, 0.9], [0.02, 0.98]]])
+    >>> decided_tokens(q, p, None).tolist()
+    [[0, -1]]
+    """
+    probability, tokens = q.max(dim=-1)
+    by_constraint = p.gather(-1, tokens[..., None])[..., 0] < EXPECTED
+    if before is not None:
+        by_constraint |= before == tokens
+    decided = (probability >= CERTAIN) & by_constraint
+    return tokens.where(decided, -1) if bool(decided.any()) else None

@@ -15,11 +15,10 @@ from diffinity.models.network_lm import NetworkLM
 from diffinity.models.plaid import Embedding, PlaidConfig, PlaidNetwork
 from diffinity.models.pretrained import check_amount, load_strictly, unfilled
 from diffinity.models.protocol import SamplingDefaults
-from diffinity.models.schedule import GammaBounds, NoiseSchedule
+from diffinity.models.schedule import NEARLY_CLEAN, GammaBounds, NoiseSchedule
 
 ROWS = 64  # texts with a hidden position that are scored at once
 PADDING = 2  # end tokens behind a text that is scored
-NEARLY_CLEAN = 0.05  # share of the noise levels, from the lowest: that of the positions that are given
 
 
 class PlaidModules(nn.Module):

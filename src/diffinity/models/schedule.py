@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+NEARLY_CLEAN = 0.05  # share of the noise levels, from the lowest: that of the positions that are given
+
 
 @dataclass(frozen=True)
 class NoiseLevel:

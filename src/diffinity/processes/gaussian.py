@@ -32,11 +32,13 @@ class SamplerState:
     noise_level: Tensor  # (), float64: the noise level of z
     prediction: Prediction | None = None  # of the last step
     log_ratio: Tensor | None = None  # (B,), float64: log p/r of the last move, in a weighted process
+    decided: Tensor | None = None  # (B, L), int64: tokens that the constraint decides, −1 at the other positions
 
     def select(self, rows: Tensor) -> SamplerState:
         """The state of some rows."""
         at = rows.to(self.z.device)
-        return replace(self, z=self.z[at], x_selfcond=self.x_selfcond[at])
+        decided = None if self.decided is None else self.decided[at]
+        return replace(self, z=self.z[at], x_selfcond=self.x_selfcond[at], decided=decided)
 
     def draft(self) -> tuple[Tensor, Tensor]:
         """The most probable token at every position (B, L), and its probability, float64."""
@@ -96,7 +98,9 @@ class GaussianProcess:
     def predict(self, state: SamplerState) -> Prediction:
         """What the model and the guidance say of the state."""
         gamma_t, _ = self._noise_levels(state.step)
-        step = DenoisingStep(state.z, NoiseLevel(gamma_t), state.x_selfcond, state.step, self.num_inference_steps)
+        step = DenoisingStep(
+            state.z, NoiseLevel(gamma_t), state.x_selfcond, state.step, self.num_inference_steps, state.decided
+        )
         prediction = self.guidance.predict(self.model, step)
         if state.z.device.type == "cpu":  # elsewhere it would wait for the device; `finish` looks at the end
             self._check(prediction, state)
@@ -138,6 +142,7 @@ class GaussianProcess:
             step=state.step + 1,
             prediction=prediction,
             noise_level=gamma_t,
+            decided=None if self.weighted else prediction.decided,  # particles need the network's own prediction
         )
         if self._stands_still(state):
             return after

@@ -73,7 +73,8 @@ RARER: Final = 0.8  # the exponent with which the chance falls after those
 # What people ask for first; drawn more often.
 EVERYDAY: Final = (
     "invoice", "order", "customer_order", "cart", "shopping_receipt", "csv_with_header", "csv_rows",
-    "email_text", "date_text", "simple_person", "person_details", "contact", "user_profile", "recipe_card",
+    "email_text", "date_text", "one_word", "simple_person", "person_details", "contact", "user_profile",
+    "recipe_card",
     "restaurant_call", "flight_call", "create_event_call", "email_call", "directions_call", "sql_select",
     "product_record", "price_line", "address_record", "employee", "reminder", "task", "booking",
 )  # fmt: skip

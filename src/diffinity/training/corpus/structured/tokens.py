@@ -9,7 +9,10 @@ from diffinity.training.corpus.structured.names import person, product
 from diffinity.training.corpus.structured.places import near, place
 from diffinity.training.corpus.structured.registry import TINY, line_kind
 from diffinity.training.corpus.structured.values import (
+    COLOURS,
     CURRENCIES,
+    FRUIT,
+    LEVELS,
     MONTHS,
     WEEKDAYS,
     clock,
@@ -29,6 +32,31 @@ from diffinity.training.corpus.structured.values import (
     url,
     uuid,
     version,
+    words,
+)
+
+# Words that a choice is made among. The common colours stand twice.
+ANSWERS = (
+    COLOURS,
+    COLOURS[:9],
+    FRUIT,
+    LEVELS,
+    MONTHS,
+    WEEKDAYS,
+    words("yes no maybe"),
+    words("Yes No"),
+    words("true false"),
+    words("positive negative neutral"),
+    words("good bad"),
+    words("happy sad angry afraid surprised"),
+    words("north south east west"),
+    words("left right"),
+    words("small medium large"),
+    words("spring summer autumn winter"),
+    words("cat dog horse cow sheep pig chicken duck mouse rabbit bird fish"),
+    words("bread butter cheese milk rice soup tea coffee juice water"),
+    words("one two three four five six seven eight nine ten"),
+    words("car bus train plane boat bicycle"),
 )
 
 
@@ -91,6 +119,12 @@ def file_path(rng: Random) -> str:
 @line_kind(weight=TINY)
 def url_text(rng: Random) -> str:
     return url(rng) + rng.choice(("", "", f"?page={rng.randint(1, 50)}", f"?id={number_id(rng)}"))
+
+
+@line_kind(weight=0.5)
+def one_word(rng: Random) -> str:
+    """An answer: one of a few words that stand for one another."""
+    return rng.choice(rng.choice(ANSWERS))
 
 
 @line_kind(weight=TINY)
