@@ -31,7 +31,7 @@ from diffinity.training.corpus.structured.registry import json_kind
 JSON_KINDS = [name for name, kind in KINDS.items() if kind.family == "json"]
 LINE_KINDS = [name for name, kind in KINDS.items() if kind.family == "line"]
 # Kinds too small to give 50 different documents of 60.
-FEW_VALUES = {"bare_number", "bare_constant"}
+FEW_VALUES = {"bare_number", "bare_constant", "one_word"}
 # The longest first draw over many seeds; redrawing must stay the exception, not the way the cap is kept.
 REDRAWN_AT_MOST = 0.05
 
