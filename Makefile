@@ -44,7 +44,8 @@ bench: .venv/bench
 # CORPUS is the file that `diffinity corpus build` makes (docs/training.md).
 RUNS ?= runs
 CORPUS ?= corpus.jsonl
-TRAIN = $(BIN)/diffinity train $(CORPUS) --batch-tokens 2048 --length 96 --bfloat16 --threads 1
+# Processors with bfloat16 units are faster with TRAIN_OPTIONS=--bfloat16.
+TRAIN = $(BIN)/diffinity train $(CORPUS) --batch-tokens 2048 --length 96 --threads 1 $(TRAIN_OPTIONS)
 embedded: .venv/dev
 	$(TRAIN) --out $(RUNS)/plaid --vocab-size 8192 --dim 160 --n-blocks 6 --n-heads 5 --mixed 0.3 --steps 100000 --cooldown 20000
 	$(TRAIN) --out $(RUNS)/autoregressive --kind autoregressive --tokenizer $(RUNS)/plaid/tokenizer.json --steps 20000 --cooldown 6000

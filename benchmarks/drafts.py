@@ -1,12 +1,15 @@
-"""What the best of several drafts is worth, and how well a model's own scores know a good text.
+"""Quality against time: unguided, `fast`, and the best of several drafts with `auto`; and what scores know.
 
-    python -m benchmarks.drafts [--cases 44] [--steps 32] [--drafts 8] [--seed 11] [--model FOLDER]
+    python -m benchmarks.drafts [--cases 44] [--steps 32] [--drafts 8] [--seed 11] [--model FOLDER] [--plot FILE]
 
-The embedded model writes drafts under sentence constraints of the six kinds of the benchmark, drawn with a seed of
-their own, and free texts. Of 1, 2, 4 … drafts the best by the model's own score is taken. Measured: the
-clean share of the grammar judge, nats of a text under the autoregressive companion, words, distinct-2,
-and processor time over that of one draft, with the score's time. Then the area under the ROC curve of its own two
-scores, with the judge's verdicts as the truth: the pseudo-likelihood that `best_of` uses, and the denoising loss.
+The embedded model writes drafts under sentence constraints of the six kinds of the benchmark, drawn with a seed
+of their own, and free texts. Of every 1, 2, 4 … drafts the best by the model's own score is taken; all groups of
+drafts count. Measured: the clean share of the grammar judge, nats of a text under the autoregressive companion,
+words, distinct-2 (mean of the groups), and processor time over that of one unguided draft, with the score's
+time. "auto, not shown" is `auto` where the network does not see decided tokens without noise. Then the area
+under the ROC curve of the model's own two scores, with the judge's verdicts as the truth: the pseudo-likelihood
+that `best_of` uses, and the denoising loss. At last: how many texts that must begin with a brace parse as JSON.
+`--plot` draws nats against time.
 """
 
 from __future__ import annotations
@@ -14,7 +17,10 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -26,7 +32,7 @@ from diffinity.bench.natural_language import natural_language_cases
 from diffinity.generation.scores import text_scores
 from diffinity.models import PlaidLM
 from diffinity.models.transformer import AutoregressiveLM
-from diffinity.training.quality import distinct_2
+from diffinity.training.quality import distinct_2, parses
 
 LENGTH, FREE_LENGTH = 32, 24
 TIMES, REPEATS = (0.3, 0.5, 0.7), 4  # of the denoising score
@@ -60,37 +66,102 @@ def area(scores: Sequence[float], good: Sequence[bool]) -> float:
     return float((values[truth][:, None] > values[~truth][None]).mean())
 
 
+@dataclass(frozen=True)
+class Point:
+    """The best of `drafts` drafts of one method: what it costs and how good it is."""
+
+    method: str
+    drafts: int
+    clean: float
+    nats: float
+    error: float
+    words: float
+    distinct: float
+    seconds: float  # of a text
+
+    def row(self, reference: float) -> str:
+        """A line of the table; `reference` are the seconds of one unguided text."""
+        cells = [self.method, self.drafts, f"{self.clean:.2f}", f"{self.nats:.1f}", f"{self.error:.1f}"]
+        cells += [f"{self.words:.1f}", f"{self.distinct:.2f}", f"{self.seconds / reference:.2f}"]
+        return "| " + " | ".join(map(str, cells)) + " |"
+
+
 def measure(
-    name: str,
+    method: str,
     model: PlaidLM,
     judge: AutoregressiveLM,
     written: Sequence[Sequence[dy.Generated]],
     seconds: float,
-) -> None:
-    """Print the rows of drafts that were written for each of some tasks in `seconds`."""
+) -> tuple[list[Point], str]:
+    """The points of drafts that were written for each of some tasks in `seconds`, and what the scores know."""
     flat = [draft for drafts in written for draft in drafts]
     tokens = [torch.tensor([draft.tokens]) for draft in flat]
     began = time.process_time()
     own = [float(text_scores(model, row)[0]) for row in tokens]
     scoring = time.process_time() - began
     clean = [bool(v) and all(verdict.clean for verdict in v) for v in grammar.judge([d.text for d in flat])]
-    size = len(written[0])
+    nats = [_nats(judge, draft.text) for draft in flat]
+    size, points = len(written[0]), []
     for n in (2**k for k in range(size.bit_length())):
-        if n > size:
-            break
-        best = [max(range(i, i + n), key=own.__getitem__) for i in range(0, len(flat), size)]
-        texts = [flat[i].text for i in best]
-        nats = [_nats(judge, text) for text in texts]
-        error = statistics.stdev(nats) / len(nats) ** 0.5
-        cost = n * (1 + (scoring / seconds if n > 1 else 0.0))
-        words = statistics.mean(len(text.split()) for text in texts)
-        share = statistics.mean(clean[i] for i in best)
-        row = [name, n, f"{share:.2f}", f"{statistics.mean(nats):.1f}", f"{error:.1f}"]
-        row += [f"{words:.1f}", f"{distinct_2(texts):.2f}", f"{cost:.2f}"]
-        print("| " + " | ".join(map(str, row)) + " |", flush=True)
+        groups = [
+            [max(range(i, i + n), key=own.__getitem__) for i in range(first, len(flat), size)]
+            for first in range(0, size - n + 1, n)
+        ]
+        best = [i for group in groups for i in group]
+        by_task = np.array([[nats[i] for i in group] for group in groups]).mean(axis=0)
+        points.append(
+            Point(
+                method,
+                n,
+                statistics.mean(clean[i] for i in best),
+                float(by_task.mean()),
+                float(by_task.std(ddof=1)) / len(by_task) ** 0.5,
+                statistics.mean(len(flat[i].text.split()) for i in best),
+                statistics.mean(distinct_2([flat[i].text for i in group]) for group in groups),
+                (seconds * n + (scoring * n if n > 1 else 0.0)) / len(flat),
+            )
+        )
     bound = [float(denoising_scores(model, row)[0]) for row in tokens]
-    print(f"{name}: {len(flat)} drafts; area under the curve: own score {area(own, clean):.2f}, "
-          f"denoising {area(bound, clean):.2f}")  # fmt: skip
+    known = f"own score {area(own, clean):.2f}, denoising {area(bound, clean):.2f}"
+    return points, f"{method}: {len(flat)} drafts; area under the curve: {known}"
+
+
+@contextmanager
+def not_shown(model: PlaidLM) -> Iterator[None]:
+    """Meanwhile decided tokens are not shown to the network."""
+    model.position_levels = False
+    try:
+        yield
+    finally:
+        model.position_levels = True
+
+
+def begun_json(model: PlaidLM, texts: int, steps: int) -> int:
+    """How many of the texts that must begin with a brace parse as JSON; one draft each."""
+    write = dy.Generator(model, dy.Regex(r"(?s)\{.*"), length=LENGTH, num_inference_steps=steps, best_of=1)
+    return sum(parses(text.text) for text in write(texts))
+
+
+def plot(points: Sequence[Point], reference: float, path: Path) -> None:
+    """Nats of a text against time over unguided."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.5))
+    for method in dict.fromkeys(point.method for point in points):
+        own = [point for point in points if point.method == method]
+        times = [point.seconds / reference for point in own]
+        axes.errorbar(times, [p.nats for p in own], [p.error for p in own], marker="o", capsize=3, label=method)
+        for at, point in zip(times, own, strict=True):
+            axes.annotate(str(point.drafts), (at, point.nats), textcoords="offset points", xytext=(5, 5))
+    axes.set_xscale("log", base=2)
+    axes.set_xlabel("processor time over one unguided text; numbers: drafts")
+    axes.set_ylabel("nats a text, ± standard error")
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path)
 
 
 def _nats(judge: AutoregressiveLM, text: str) -> float:
@@ -105,6 +176,7 @@ def main() -> None:
     parser.add_argument("--drafts", type=int, default=8)
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--model", help="folder; else the embedded model")
+    parser.add_argument("--plot", type=Path, help="picture of the constrained texts")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     model, judge = dy.load(chosen.model) if chosen.model else dy.load(), dy.load("embedded-autoregressive")
@@ -112,18 +184,35 @@ def main() -> None:
     assert isinstance(judge, AutoregressiveLM)
     cases = natural_language_cases(chosen.seed)
     constraints = [case.constraint for case in cases[:: len(cases) // chosen.cases][: chosen.cases]]
-    heads = ("texts", "drafts", "clean", "nats", "±", "words", "distinct-2", "time")
-    print("| " + " | ".join(heads) + " |\n|---" + "|---:" * 7 + "|")
-    for name, tasks, length in (
-        ("constrained", constraints, LENGTH),
-        ("free", [None] * chosen.cases, FREE_LENGTH),
-    ):
+
+    def drafts(method: str, tasks: Sequence[dy.Constraint | None], guidance: str) -> tuple[list[Point], str]:
         began = time.process_time()
+        length = FREE_LENGTH if tasks[0] is None else LENGTH
+        options = {"num_inference_steps": chosen.steps, "best_of": 1}
         written = [
-            dy.generate(model, task, chosen.drafts, length, num_inference_steps=chosen.steps, seed=i, best_of=1)
+            dy.generate(model, task, chosen.drafts, length, seed=i, guidance=guidance, **options)
             for i, task in enumerate(tasks)
         ]
-        measure(name, model, judge, written, time.process_time() - began)
+        return measure(method, model, judge, written, time.process_time() - began)
+
+    dy.generate(model, constraints[0], 1, LENGTH, num_inference_steps=2)  # compiles
+    results = [drafts("unguided", constraints, "none"), drafts("fast", constraints, "fast")]
+    with not_shown(model):
+        results.append(drafts("auto, not shown", constraints, "auto"))
+        without = begun_json(model, 2 * chosen.cases, chosen.steps)
+    results.append(drafts("auto", constraints, "auto"))
+    results.append(drafts("free", [None] * chosen.cases, "auto"))
+    reference = results[0][0][0].seconds
+    heads = ("texts", "drafts", "clean", "nats", "±", "words", "distinct-2", "time")
+    print("| " + " | ".join(heads) + " |\n|---" + "|---:" * 7 + "|")
+    for points, _ in results:
+        for point in points:
+            print(point.row(reference))
+    print("\n".join(known for _, known in results))
+    parsed = begun_json(model, 2 * chosen.cases, chosen.steps)
+    print(f"of {2 * chosen.cases} texts that must begin with a brace {parsed} parse; {without} if not shown")
+    if chosen.plot is not None:
+        plot([point for points, _ in results[:-1] for point in points], reference, chosen.plot)
 
 
 if __name__ == "__main__":

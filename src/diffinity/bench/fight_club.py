@@ -11,14 +11,12 @@ and the truth is exact; with them, the systems of the registry do, and the diffu
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,12 +24,12 @@ from torch import Tensor
 from diffinity.alignment import Vocabulary, align
 from diffinity.baselines.base import System
 from diffinity.bench.draws import Draws, masked_autoregressive, word_tokenizer
+from diffinity.bench.fidelity import Row, write_rows
 from diffinity.constraints.base import Constraint, Regex
 from diffinity.errors import UnsupportedConstraint
 from diffinity.models.markov import MarkovLM, fit_markov
 from diffinity.models.protocol import DiffusionLM, text_of, vocabulary_of
 
-Row = dict[str, Any]
 REGEXES = {
     "both open": r"(The|It) [A-Za-z ]*Fight Club[a-z ]*\.",
     "one rule": r"(The first rule of|It [a-z ]+) Fight Club[a-z ]*\.",
@@ -295,13 +293,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--autoregressive", help="folder or hub id; the embedded model if not given")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    rows = []
-    with options.out.open("w") as file:
-        for row in _network_rows(options) if options.systems else _exact_rows(options):
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            rows.append(row)
-    print(table(rows))
+    rows = _network_rows(options) if options.systems else _exact_rows(options)
+    print(table(write_rows(rows, options.out)))
 
 
 def _exact_rows(options: argparse.Namespace) -> Iterator[Row]:

@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("runs", type=Path)
     parser.add_argument("corpus", help="the corpus file that the models were trained on")
     parser.add_argument("--out", type=Path, default=EMBEDDED.parent)
-    parser.add_argument("--score-temp", type=float, default=0.6)
+    parser.add_argument("--score-temp", type=float, default=0.45)
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--best-of", type=int, default=4)
     parser.add_argument("--note", default="", help="what a reader must know about how these weights came about")
