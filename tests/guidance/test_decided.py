@@ -79,15 +79,17 @@ def test_the_network_sees_decided_tokens(model: PlaidLM) -> None:
     assert probability(step) < 0.5 < 0.9 < probability(replace(step, decided=decided))
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_particles_keep_the_networks_own_prediction(model: PlaidLM, weighted: bool) -> None:
+@pytest.mark.parametrize(("weighted", "scale"), [(False, 2.0), (True, 2.0), (False, 0.0)])
+def test_particles_and_a_scale_of_0_keep_the_networks_own_prediction(
+    model: PlaidLM, weighted: bool, scale: float
+) -> None:
     automaton = align(dy.Regex(r"\{.*"), Vocabulary.from_tokenizer(model.tokenizer), "eos")
-    process = GaussianProcess(model, ChainGuidance(automaton, scale=2.0), 8, weighted=weighted)
+    process = GaussianProcess(model, ChainGuidance(automaton, scale=scale), 8, weighted=weighted)
     draws = Draws([(0, 0)])
     state = process.begin(draws, 8)
     for _ in range(4):
         state = process.step(state, process.predict(state), draws)
-    assert (state.decided is None) == weighted
+    assert (state.decided is None) == (weighted or scale == 0)
 
 
 def test_what_follows_a_given_brace_is_json(model: PlaidLM, monkeypatch: pytest.MonkeyPatch) -> None:

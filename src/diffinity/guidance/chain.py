@@ -53,8 +53,8 @@ class ChainGuidance(LanguageGuidance):
         mean = matmul_per_sample(given.marginals.to(embedding.dtype), embedding)
         guided = mean if self.guided_selfcond else x
         shift = scale * (mean - x).double()
-        levels = getattr(model, "position_levels", False)
-        decided = decided_tokens(given.marginals, p, step.decided) if levels else None
+        shows = scale > 0 and getattr(model, "position_levels", False)
+        decided = decided_tokens(given.marginals, p, step.decided) if shows else None
         return Prediction(logits, x, guided, shift, given.log_p_language, decided)
 
 
