@@ -11,8 +11,11 @@ from torch import Tensor
 
 import diffinity as dy
 from diffinity.alignment import Vocabulary, align
+from diffinity.generation.making import make_process
+from diffinity.guidance import PosteriorGuidance
 from diffinity.guidance.base import DenoisingStep, show_given
 from diffinity.guidance.chain import ChainGuidance, decided_tokens
+from diffinity.guidance.mixed import SplitGuidance
 from diffinity.models.plaid_lm import PlaidLM
 from diffinity.models.schedule import NEARLY_CLEAN, NoiseLevel
 from diffinity.processes.base import Draws
@@ -107,3 +110,31 @@ def parses(result: dy.Generated) -> bool:
     except ValueError:
         return False
     return True
+
+
+def test_samples_of_large_and_small_automata_in_one_batch(model: PlaidLM) -> None:
+    """Only the part with small automata decides tokens; rows stay with their own."""
+    vocabulary = Vocabulary.from_tokenizer(model.tokenizer)
+    brace, letter = (align(dy.Regex(pattern), vocabulary, "eos") for pattern in (r"\{.*", "Dear [a-z]+"))
+    guidance = SplitGuidance(ChainGuidance([brace]), PosteriorGuidance([letter]), (True, False))
+    process = GaussianProcess(model, guidance, 8)
+    draws = Draws([(0, 0), (0, 1)])
+    state = process.begin(draws, 8)
+    for _ in range(3):
+        state = process.step(state, process.predict(state), draws)
+    assert state.decided is not None
+    assert (state.decided[1] == -1).all()
+    assert state.decided[0, 0] >= 0
+    swapped = replace(process, guidance=replace(guidance, in_first=(False, True)))
+    again = swapped.predict(replace(swapped.begin(draws, 8), decided=state.decided.flip(0)))
+    assert again.decided is not None
+    assert (again.decided[0] == -1).all()
+
+
+def test_sampled_texts_are_not_swayed(model: PlaidLM) -> None:
+    """With decode="sample" the likely is not made more likely."""
+    automaton = align(dy.Regex(r"\{.*"), Vocabulary.from_tokenizer(model.tokenizer), "eos")
+    for decode in ("sample", "best"):
+        process = make_process(model, [automaton], 8, dy.GenerationSettings(decode=decode))
+        assert isinstance(process, GaussianProcess)
+        assert process.show_decided == (decode == "best")

@@ -144,6 +144,7 @@ def make_process(
         "ancestral" if weighted else settings.method or defaults.method,
         score_temp=score_temp_of(lm, settings),
         weighted=weighted,
+        show_decided=settings.decode != "sample",  # what is shown makes the likely more likely
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -23,6 +23,12 @@ class DenoisingStep:
     index: int  # 0 for the first (noisiest) step
     total: int
     decided: Tensor | None = None  # (B, L), int64: tokens that the constraint decides, −1 at the other positions
+
+    def select(self, rows: Tensor) -> DenoisingStep:
+        """The step of some rows."""
+        at = rows.to(self.z.device)
+        decided = None if self.decided is None else self.decided[at]
+        return replace(self, z=self.z[at], x_selfcond=self.x_selfcond[at], decided=decided)
 
     def noise_level(self, model: EmbeddingDiffusion) -> Tensor:
         """The noise level γ as `model.denoise` takes it, (B,)."""

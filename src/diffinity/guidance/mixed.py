@@ -49,7 +49,7 @@ class SplitGuidance:
         chosen = torch.tensor(self.in_first)
         parts = (chosen.nonzero()[:, 0], (~chosen).nonzero()[:, 0])
         predictions = [
-            guidance.predict(model, replace(step, z=step.z[rows], x_selfcond=step.x_selfcond[rows]))
+            guidance.predict(model, step.select(rows))
             for guidance, rows in zip((self.first, self.second), parts, strict=True)
             if len(rows)
         ]
@@ -67,4 +67,15 @@ class SplitGuidance:
             x_selfcond=torch.cat([part.x_selfcond for part in predictions])[place],
             shift=joined([part.shift for part in predictions]),
             log_acceptance=joined([part.log_acceptance for part in predictions]),
+            decided=_decided(predictions, place),
         )
+
+
+def _decided(predictions: Sequence[Prediction], place: Tensor) -> Tensor | None:
+    """The decided tokens of all parts; parts that decide nothing have −1 everywhere."""
+    if all(part.decided is None for part in predictions):
+        return None
+    shape = predictions[0].x.shape[1]
+    none = [torch.full((len(part.x), shape), -1, device=part.x.device) for part in predictions]
+    parts = [n if part.decided is None else part.decided for part, n in zip(predictions, none, strict=True)]
+    return torch.cat(parts)[place]

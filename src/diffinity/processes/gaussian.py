@@ -56,7 +56,8 @@ class GaussianProcess:
 
     `score_temp` below 1 sharpens: the predicted noise is divided by it. A `weighted` process is for particles: its
     base is the model's own sampler, so self-conditioning uses the unguided estimate, and its states have the log
-    ratio of the model's kernel to the guided kernel.
+    ratio of the model's kernel to the guided kernel. `show_decided` shows the network, without noise, the tokens
+    that the constraint decides; a weighted process never does: its weights need the network's own prediction.
     """
 
     model: EmbeddingDiffusion
@@ -66,6 +67,7 @@ class GaussianProcess:
     grid: Grid = "uniform"
     score_temp: float = 0.9
     weighted: bool = False
+    show_decided: bool = True
     _levels: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -142,7 +144,7 @@ class GaussianProcess:
             step=state.step + 1,
             prediction=prediction,
             noise_level=gamma_t,
-            decided=None if self.weighted else prediction.decided,  # particles need the network's own prediction
+            decided=prediction.decided if self.show_decided and not self.weighted else None,
         )
         if self._stands_still(state):
             return after

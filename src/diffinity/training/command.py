@@ -124,7 +124,7 @@ def train(
             console.print("no plot of the losses: it needs matplotlib, pip install 'diffinity[train]'")
         write_samples(model, out / "samples.txt")
         console.print(f"finished: {out / 'model'}")
-        if kind.startswith("plaid") and trainer.progress.step < bias_warmup:
+        if kind.startswith("plaid") and not start_from and trainer.progress.step < bias_warmup:
             console.print("its analytic term is still warming up: samples will be poor before that is over")
 
 
