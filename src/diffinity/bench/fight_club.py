@@ -287,6 +287,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--length", type=int, default=32, help="tokens, for --systems")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--methods", nargs="+", help="only these guidances, alone and as proposals of particles")
+    parser.add_argument("--particles", type=int, nargs="+", help="numbers of trajectories")
+    parser.add_argument("--regexes", nargs="+", choices=list(REGEXES), help="only these")
     parser.add_argument("--quick", action="store_true", help="a small version, half a minute")
     parser.add_argument("--systems", nargs="+", help="names of the registry, in place of the exact model")
     parser.add_argument("--diffusion", help="folder or hub id; the embedded model if not given")
@@ -301,6 +303,10 @@ def _exact_rows(options: argparse.Namespace) -> Iterator[Row]:
     study = replace(QUICK if options.quick else Study(), seed=options.seed)
     if options.methods is not None:
         study = study.only(options.methods)
+    if options.particles is not None:
+        study = replace(study, particles=tuple((name, tuple(options.particles)) for name, _ in study.particles))
+    if options.regexes is not None:
+        study = replace(study, regexes=tuple(options.regexes))
     if options.samples is not None:
         study = replace(study, samples=options.samples)
     if options.steps is not None:
@@ -316,8 +322,16 @@ def _network_rows(options: argparse.Namespace) -> Iterator[Row]:
     samples = options.samples or (20 if options.quick else 200)
     steps = options.steps or 64
     diffusion = models.load("diffusion")
+    regexes = tuple(options.regexes or REGEXES)
     return measure_systems(
-        systems, samples, options.length, options.seed, truth=diffusion, steps=steps, progress=print
+        systems,
+        samples,
+        options.length,
+        options.seed,
+        truth=diffusion,
+        steps=steps,
+        regexes=regexes,
+        progress=print,
     )
 
 
