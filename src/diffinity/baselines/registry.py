@@ -194,7 +194,7 @@ def _filled(name: str, about: str, decoding: str) -> Entry:
 ENTRIES = (
     _diffusion("auto", "our default guidance, one draft, exact decoding", best_of=1),
     _diffusion("auto-argmax", "our default guidance, one draft, argmax", decode="argmax", best_of=1),
-    _diffusion("auto-drafts", "our default guidance, the best of four drafts, exact decoding", best_of=4),
+    _diffusion("auto-drafts", "our default guidance, the best of the model's own drafts, exact decoding"),
     _diffusion("auto-sample", "our default guidance, decoded by an exact draw", decode="sample"),
     _diffusion("fast", "our preset for time, exact decoding", guidance="fast"),
     _diffusion("best", "our preset for quality, exact decoding", guidance="best"),
