@@ -107,6 +107,28 @@ def test_a_run_may_start_from_a_finished_model(kind: Kind, tokenizer: Tokenizer,
     assert second.validate()[measure] < reached[measure]
 
 
+def test_a_masked_run_may_start_from_an_autoregressive_model(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    first = trainer(tmp_path / "first", tokenizer, dataclasses.replace(SMALL, kind="autoregressive"))
+    first.run()
+    model = first.export()
+    masked = dataclasses.replace(SMALL, kind="masked", steps=40)
+    second = Trainer(masked, tmp_path / "second", tokenizer, 0, TextCorpus(TEXTS), TEXTS[:8], model)
+    given = model.tensors()
+    assert all(torch.equal(tensor, given[name]) for name, tensor in second.average.items())
+    before = second.validate()["bound"]
+    assert second.run()
+    assert second.validate()["bound"] < before
+    assert isinstance(second.export(), MaskedLM)
+
+
+def test_the_peak_scales_the_learning_rate() -> None:
+    full, low = TrainingSettings(steps=9000), TrainingSettings(steps=9000, peak=0.3)
+    assert all(low.rate(step) == pytest.approx(0.3 * full.rate(step)) for step in (0, 500, 8000, 8999))
+    for peak in (0.0, -1.0, 1.5, float("nan")):
+        with pytest.raises(InvalidArgument, match="peak must be above 0 and at most 1"):
+            TrainingSettings(peak=peak)
+
+
 def test_a_run_starts_only_from_a_model_of_its_kind_and_shape(tokenizer: Tokenizer, tmp_path: Path) -> None:
     masked = dataclasses.replace(SMALL, kind="masked")
     model = trainer(tmp_path / "first", tokenizer, masked).export()

@@ -51,6 +51,9 @@ def train(
     length: Annotated[int, typer.Option(help="Longest sequence, in tokens.")] = 96,
     steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 30_000,
     cooldown: Annotated[int, typer.Option(help="Last steps, over which the learning rate falls to zero.")] = 8_000,
+    peak: Annotated[
+        float, typer.Option(help="Highest learning rate as a share of the full one; about 0.3 with --start-from.")
+    ] = 1.0,
     bias_warmup: Annotated[
         int, typer.Option(help="First steps, over which PLAID's analytic term grows to full.")
     ] = 1_500,
@@ -99,6 +102,7 @@ def train(
         tokens_per_batch=batch_tokens,
         steps=steps,
         cooldown=cooldown,
+        peak=peak,
         bias_warmup=bias_warmup,
         mixed=mixed,
         seed=seed,

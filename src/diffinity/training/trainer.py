@@ -39,7 +39,7 @@ from diffinity.training.tasks import (
 )
 
 EMBEDDING_BLOCKS = 12  # of documents, from which the embeddings start
-ADJUSTABLE = ("steps", "cooldown", "mixed", "bfloat16")  # what a resumed run may change
+ADJUSTABLE = ("steps", "cooldown", "peak", "mixed", "bfloat16")  # what a resumed run may change
 Kind = Literal["plaid", "plaid-bound", "autoregressive", "masked"]
 
 
@@ -66,6 +66,7 @@ class TrainingSettings:
     cooldown: int = 8_000
     muon_lr: float = 0.02
     adam_lr: float = 2e-3
+    peak: float = 1.0  # highest learning rate as a share of the two above; below 1 to go on from a finished model
     bias_warmup: int = 1_500
     mixed: float = 0.75
     clip: float = 1.0
@@ -83,14 +84,16 @@ class TrainingSettings:
             PlaidConfig(1, self.dim, self.n_blocks, self.n_heads, self.embed_dim)
         except ValueError as error:
             raise InvalidArgument(str(error)) from None
+        if not 0 < self.peak <= 1:
+            raise InvalidArgument(f"peak must be above 0 and at most 1, but is {self.peak}")
         if self.steps < 1 or self.tokens_per_batch < max(self.lengths):
             raise InvalidArgument("steps must be at least 1, tokens_per_batch at least the longest length")
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step as a share of its full value."""
+        """The learning rate of a step as a share of `muon_lr` and `adam_lr`."""
         rising = (step + 1) / max(1, self.warmup)
         falling = (self.steps - step) / max(1, self.cooldown)
-        return max(0.0, min(1.0, rising, falling))
+        return self.peak * max(0.0, min(1.0, rising, falling))
 
     def task(self, vocab_size: int, eos: int) -> Task:
         """The task with freshly initialised parameters, the same for the same seed."""
@@ -324,7 +327,12 @@ class Trainer:
 
 
 def check_same_kind(kind: str, model: PretrainedLM) -> None:
-    """Refuse a model of another kind than the one to be trained."""
+    """Refuse a model of another kind than the one to be trained.
+
+    A masked model may start from an autoregressive one: it has the same network, only without the causal mask.
+    """
+    if (kind, model.kind) == ("masked", "autoregressive"):
+        return
     if model.kind != kind.removesuffix("-bound"):
         raise InvalidArgument(f"a {kind} run can't start from a model of kind {model.kind}")
 
