@@ -21,6 +21,7 @@ ITEMS: dict[str, Any] = {
     "names that begin alike": {"type": "string", "pattern": "^kube-[a-z]+$"},
     "objects": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "boolean"}}},
     "thirty values": {"enum": [f"{letter}{i}" for letter in "abcdefghij" for i in range(3)]},
+    "twelve long values": {"enum": [f"{letter}{'long' * 6}" for letter in "abcdefghijkl"]},
     "objects to choose from": {"enum": [{"a": 1, "b": 2}, {"b": 2, "a": 1, "c": 0}, [1], "x"]},
 }
 

@@ -23,6 +23,7 @@ from diffinity.constraints.schema.spelling import spelling
 from diffinity.constraints.schema.values import Values
 
 MAX_UNIQUE_VALUES = 12
+MAX_UNIQUE_STATES = 200_000  # of an array that remembers which of its values have come
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class ArrayBuilder:
         self.values = values
         self.holding = holding
         self.failing = failing
+        self._known_texts: dict[ByteDFA, list[tuple[bytes, ByteDFA]]] = {}
         self._pieces: dict[ByteDFA, tuple[ByteDFA, ...]] = {}
         self.least = max((part.min_items for part in holding), default=0)
         most = [part.max_items for part in holding if part.max_items is not None]
@@ -126,7 +128,9 @@ class ArrayBuilder:
         places = range(self.last_place + 1 if self.most is None else min(self.last_place + 1, self.most))
         values = list(dict.fromkeys(self._scalar(self.values.below(self._base(place))) for place in places))
         written_out = self.values.assembly.written_out
-        if all(enumerated(written_out(value), MAX_UNIQUE_VALUES) is not None for value in values):
+        words = [enumerated(written_out(value), MAX_UNIQUE_VALUES) for value in values]
+        known = {word for some in words for word in some or ()}
+        if None not in words and 2 ** len(known) * sum(map(len, known)) // 2 <= MAX_UNIQUE_STATES:
             return None
         parts = partition(values, sum(map(self.values.least_size, values)))
         if self.least > len(parts):
@@ -180,11 +184,18 @@ class ArrayBuilder:
                 if i not in after.used and not piece.is_empty:
                     yield piece, replace(after, used=after.used | {i})
             return
-        for word in enumerated(self.values.assembly.written_out(value), MAX_UNIQUE_VALUES) or ():
-            # An object has several spellings if its properties come in any order.
-            key = json.dumps(json.loads(word), sort_keys=True).encode()
+        for key, text in self._texts(value):
             if key not in after.used:
-                yield ByteDFA.literal(word), replace(after, used=after.used | {key})
+                yield text, replace(after, used=after.used | {key})
+
+    def _texts(self, value: ByteDFA) -> list[tuple[bytes, ByteDFA]]:
+        """The few texts of a value, each with what it means; asked in each state, so worked out once."""
+        if value not in self._known_texts:
+            words = enumerated(self.values.assembly.written_out(value), MAX_UNIQUE_VALUES) or ()
+            # An object has several spellings if its properties come in any order.
+            keys = (json.dumps(json.loads(word), sort_keys=True).encode() for word in words)
+            self._known_texts[value] = [(key, ByteDFA.literal(word)) for key, word in zip(keys, words, strict=True)]
+        return self._known_texts[value]
 
     def _in_parts(self, value: ByteDFA, parts: tuple[ByteDFA, ...]) -> tuple[ByteDFA, ...]:
         """What of a value lies in each part; asked in each state, so worked out once."""
