@@ -61,12 +61,10 @@ class ChainGuidance(LanguageGuidance):
 def decided_tokens(q: Tensor, p: Tensor, before: Tensor | None) -> Tensor | None:
     """The tokens (B, L) that the constraint decides, −1 at the other positions; nothing if it decides none.
 
-    A token is decided if it is nearly certain given the constraint (q, (B, L, V)), all tokens before it are nearly
-    certain, too, and the model alone (p, (B, L, V)) does not expect it. A token decided `before` stays so while it
-    is nearly certain: the network has seen it, so it expects it now. Tokens with open positions before them are
-    left out: to show them would fix early where in the text they stand. The next step shows decided tokens to the
-    network without noise: at high noise it could not see what the constraint asks for, and would write what does
-    not go with it.
+    A token is decided if it is nearly certain given the constraint (q, (B, L, V)) and the model alone
+    (p, (B, L, V)) does not expect it. A token decided `before` stays so while it is nearly certain: the network
+    has seen it, so it expects it now. The next step shows decided tokens to the network without noise: at high
+    noise it could not see what the constraint asks for, and would write what does not go with it.
 
     >>> import torch
     >>> q, p = torch.tensor([[[0.98, 0.02], [0.05, 0.95]]]), torch.tensor([[[0.1, 0.9], [0.02, 0.98]]])
@@ -77,6 +75,5 @@ def decided_tokens(q: Tensor, p: Tensor, before: Tensor | None) -> Tensor | None
     by_constraint = p.gather(-1, tokens[..., None])[..., 0] < EXPECTED
     if before is not None:
         by_constraint |= before == tokens
-    certain = probability >= CERTAIN
-    decided = certain & by_constraint & certain.cumprod(dim=-1).bool()
+    decided = (probability >= CERTAIN) & by_constraint
     return tokens.where(decided, -1) if bool(decided.any()) else None

@@ -196,7 +196,7 @@ lose their thread, JSON beyond a few keys may not close (under a constraint it a
     )
 
 
-def companion_card(name: str, model: PretrainedLM, runs: Path) -> str:
+def companion_card(name: str, model: PretrainedLM, runs: Path, note: str = "") -> str:
     use = {
         "autoregressive": "the reference for perplexity, and the model of autoregressive constrained decoding",
         "masked": "the model of masked diffusion",
@@ -211,7 +211,7 @@ def companion_card(name: str, model: PretrainedLM, runs: Path) -> str:
 ## Training
 
 {training_table(runs)}
-
+{f"{chr(10)}{note}{chr(10)}" if note else ""}
 {data_section()}
 {REPRODUCE}"""
     )

@@ -149,7 +149,7 @@ def main() -> None:
     models = export(chosen.runs, chosen.out, defaults, data)
     for name in ("autoregressive", "masked"):
         if name in models:
-            card = companion_card(name, models[name], chosen.runs)
+            card = companion_card(name, models[name], chosen.runs, chosen.note)
             (chosen.out / FOLDERS[name] / "README.md").write_text(card)
     if "plaid" not in models:
         return
