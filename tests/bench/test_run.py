@@ -81,6 +81,7 @@ def test_two_processes_interrupted_and_resumed_write_the_same_file_as_one(tmp_pa
     assert len(fatal) == 3
 
 
+@pytest.mark.filterwarnings("default")  # Ray's own: its processes may still be ending
 def test_ray_writes_the_same_file(tmp_path: Path) -> None:
     ray = pytest.importorskip("ray", reason="pip install 'diffinity[ray]'")
     run(tmp_path / "one", jobs("digits", "no-letters"))

@@ -46,8 +46,14 @@ def replicated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 def replicas() -> list[psutil.Process]:
     """The processes of the replicas; Ray was started by this one."""
-    below = psutil.Process().children(recursive=True)
-    return [process for process in below if "".join(process.cmdline()).startswith("ray::ServeReplica")]
+    return [process for process in psutil.Process().children(recursive=True) if is_replica(process)]
+
+
+def is_replica(process: psutil.Process) -> bool:
+    try:
+        return "".join(process.cmdline()).startswith("ray::ServeReplica")
+    except psutil.Error:  # it has just ended
+        return False
 
 
 def test_two_replicas_answer_and_stream(replicated: Client) -> None:
