@@ -193,8 +193,9 @@ class ArrayBuilder:
         if value not in self._known_texts:
             words = enumerated(self.values.assembly.written_out(value), MAX_UNIQUE_VALUES) or ()
             # An object has several spellings if its properties come in any order.
-            keys = (json.dumps(json.loads(word), sort_keys=True).encode() for word in words)
-            self._known_texts[value] = [(key, ByteDFA.literal(word)) for key, word in zip(keys, words, strict=True)]
+            self._known_texts[value] = [
+                (json.dumps(json.loads(word), sort_keys=True).encode(), ByteDFA.literal(word)) for word in words
+            ]
         return self._known_texts[value]
 
     def _in_parts(self, value: ByteDFA, parts: tuple[ByteDFA, ...]) -> tuple[ByteDFA, ...]:
