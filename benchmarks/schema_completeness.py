@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import random
 import statistics
 import time
@@ -22,6 +23,7 @@ from benchmarks.json_schema import BENCH, Row
 from diffinity.constraints.schema import JsonSchema
 from diffinity.constraints.schema.spelling import spell
 from diffinity.errors import ConstraintError
+from diffinity.limits import Limits
 
 SHUFFLES = 3
 HALVES = ("tuning", "held-out")
@@ -41,6 +43,7 @@ class Completeness:
     shuffled_accepted: int = 0
     false_accepts: int = 0
     ordered: int = 0
+    out_of_reach: int = 0  # shuffled texts that are refused, and that no automaton within the limits can accept
     missed: list[str] = field(default_factory=list)
 
 
@@ -66,6 +69,29 @@ def shuffled(value: Any, rng: random.Random) -> Any:
     names = list(value)
     rng.shuffle(names)
     return {name: shuffled(value[name], rng) for name in names}
+
+
+def widest(value: Any) -> int:
+    """The largest number of properties of an object inside a value.
+
+    >>> widest([{"a": {"b": 1, "c": 2, "d": 3}}])
+    3
+    """
+    if isinstance(value, list):
+        return max(map(widest, value), default=0)
+    return max(len(value), *map(widest, value.values())) if isinstance(value, dict) and value else 0
+
+
+def fewest_states(value: Any) -> int:
+    """At least this many states has an automaton that accepts all orders of the properties of a value.
+
+    After two different sets of n/2 of the n names of an object, different names may still come.
+
+    >>> fewest_states({"a": 1, "b": 2, "c": 3, "d": 4})
+    6
+    """
+    names = widest(value)
+    return math.comb(names, names // 2)
 
 
 def measure(rows: list[Row], **options: Any) -> Completeness:
@@ -101,10 +127,14 @@ def _try_instances(row: Row, constraint: JsonSchema, result: Completeness) -> No
         result.accepted += accepted
         result.shuffled += SHUFFLES
         result.shuffled_accepted += sum(others)
+        too_many = fewest_states(test["data"]) > Limits().dfa_states
+        result.out_of_reach += (SHUFFLES - sum(others)) * too_many
         if not accepted or not all(others):
             order = f"{len(constraint.ordered_places)} places keep an order"
             what = f"as written {'yes' if accepted else 'NO'}, shuffled {sum(others)} of {SHUFFLES}, {order}"
-            result.missed.append(f"{row['name']}: {what}, {constraint.dfa().n_states:,} states")
+            fewest = f"at least {fewest_states(test['data']):,} for all orders"
+            what += f", {constraint.dfa().n_states:,} states, {fewest}"
+            result.missed.append(f"{row['name']}: {what}")
 
 
 def shown(result: Completeness) -> str:
@@ -117,6 +147,8 @@ def shown(result: Completeness) -> str:
             f"compiled {compiled} of {result.schemas} (refused: {refused})",
             f"valid instances accepted as written {result.accepted} of {valid} ({result.accepted / valid:.1%})",
             f"shuffled {result.shuffled_accepted} of {mixed} ({result.shuffled_accepted / mixed:.1%})",
+            f"of the shuffled texts that are refused, out of reach of {Limits().dfa_states:,} states:"
+            f" {result.out_of_reach} of {mixed - result.shuffled_accepted}",
             f"invalid instances accepted {result.false_accepts}",
             f"schemas in which some object keeps an order {result.ordered}",
             f"compile time median {statistics.median(result.seconds) * 1000:.0f} ms,"
