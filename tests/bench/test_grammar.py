@@ -55,6 +55,21 @@ def test_every_sentence_gets_its_own_verdict() -> None:
     assert [[verdict.clean for verdict in part] for part in verdicts] == [[True, False], [], [True]]
 
 
+def test_a_sentence_that_the_parser_gives_up_on_costs_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def together(every: list[str]) -> list[bool]:
+        nonlocal calls
+        calls += 1
+        hard = every.index("hard") if "hard" in every else len(every)
+        return [sentence == "right" for sentence in every[:hard]]  # the parser stops there
+
+    monkeypatch.setattr(grammar, "_parse_together", together)
+    asked = ["right"] * 20 + ["hard"] + ["wrong"] * 11
+    assert grammar._parse(asked) == [True] * 20 + [None] + [False] * 11
+    assert calls <= 1 + 2 * 5  # halves of halves, not every sentence by itself
+
+
 def test_shares_of_nothing_are_not_numbers() -> None:
     assert math.isnan(GrammarCounts().clean_share)
 

@@ -168,15 +168,22 @@ def _misspelt(words: set[str]) -> set[str]:
 
 def _parse(every: Sequence[str]) -> list[bool | None]:
     """Whether each sentence is parsed as a whole; None where the parser gave up."""
-    parsed: list[bool | None] = []
-    for start in range(0, len(every), AT_ONCE):
-        part = every[start : start + AT_ONCE]
-        verdicts = _parse_together(part)
-        if len(verdicts) != len(part):  # the parser ran out of time on one of them: ask for each by itself
-            alone = [_parse_together([sentence]) for sentence in part]
-            verdicts = [answer[0] if len(answer) == 1 else None for answer in alone]
-        parsed += verdicts
-    return parsed
+    return [
+        verdict
+        for first in range(0, len(every), AT_ONCE)
+        for verdict in _parse_some(every[first : first + AT_ONCE])
+    ]
+
+
+def _parse_some(every: Sequence[str]) -> list[bool | None]:
+    """Parse sentences together; if the parser runs out of time at one of them, divide them and ask again."""
+    verdicts = _parse_together(every)
+    if len(verdicts) == len(every):
+        return verdicts
+    if len(every) == 1:
+        return [None]
+    middle = len(every) // 2
+    return _parse_some(every[:middle]) + _parse_some(every[middle:])
 
 
 def _parse_together(every: Sequence[str]) -> list[bool | None]:
