@@ -45,7 +45,7 @@ Callback = Callable[[int, Any], bool | None]
 
 @dataclass(frozen=True)
 class Samples:
-    """What a run of the sampler ends in."""
+    """The result of a sampler run."""
 
     logits: Tensor  # (B, L, V)
     state: SamplerState
@@ -73,7 +73,7 @@ def sample(
     cancel: Cancellation | None = None,
     deadline: float | None = None,
 ) -> Samples:
-    """Draw `n` samples of `length` tokens; arguments that are not given have the model's defaults.
+    """Draw `n` samples of `length` tokens; missing arguments have the model's defaults.
 
     Sample i has the seed (seed, first_index + i), whatever batch it is in.
 
@@ -108,7 +108,7 @@ def make_sampler(
     grid: Grid = "uniform",
     score_temp: float | None = None,
 ) -> GaussianProcess:
-    """A sampler with the model's own defaults for what is not given.
+    """A sampler with the model's own defaults for missing arguments.
 
     >>> import diffinity as dy
     >>> make_sampler(dy.fit_markov(["a b."]), num_inference_steps=8).num_inference_steps
@@ -135,7 +135,7 @@ class ParticleRun:
     """n samples, each chosen from K weighted trajectories."""
 
     ending: Ending  # of the chosen particles
-    tokens: Tensor  # (n, L): accepted ones, drawn from the ending
+    tokens: Tensor  # (n, L): accepted tokens, drawn from the ending
     log_p_text: Tensor  # (n,), float64: of the tokens under the ending
     log_evidence: Tensor  # (n,), float64: of an unbiased estimate of P(L) under the model's own sampler
     ess: Tensor  # (n, steps + 1), float64: the effective number of particles before resampling
@@ -170,12 +170,12 @@ def sample_particles(
     deadline: float | None = None,
     **options: Any,
 ) -> ParticleRun:
-    """One sample for each automaton, chosen from `n_particles` trajectories; one network call a step, n·K rows.
+    """One sample per automaton, chosen from `n_particles` trajectories; one network call per step, with n·K rows.
 
-    `guidance` proposes the moves: by name with `guidance_scale` (1 is the first-order optimum), or a function
-    from the automata of all rows to a guidance. A group is resampled when its effective number of particles
-    falls below `threshold`·K. Sample i has the seed (seed, i), or the i-th of `seeds`, whatever batch it is in.
-    `context` are the token ids of a prompt, `options` those of `GenerationSettings`.
+    `guidance` proposes the steps: a name with `guidance_scale` (1 is the first-order optimum), or a function from
+    the automata of all rows to a guidance. A group is resampled when its effective number of particles falls below
+    `threshold`·K. Sample i has the seed (seed, i), or the i-th of `seeds`, whatever batch it is in. `context` are
+    the token ids of a prompt, `options` those of `GenerationSettings`.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["a b.", "b a.", "a a."])

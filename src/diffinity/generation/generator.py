@@ -1,6 +1,6 @@
-"""`Generator`: a model, a constraint and settings, compiled once; it can be called, streamed, or run step by step.
+"""`Generator`: a model, a constraint and settings, compiled once. Call it, stream from it, or run it step by step.
 
-With exact decoding every text satisfies its constraint, also if the run is stopped early.
+With exact decoding every text satisfies its constraint, even if the run is stopped early.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from diffinity.processes.base import Cancellation, Draws, Ending, Seeds, draft_o
 
 ANY_TEXT = r"(?s).*"
 LARGEST_BATCH = 64
-RETRY_STRIDE = 1 << 32  # between the indices of a text's attempts
+RETRY_STRIDE = 1 << 32  # distance between the indices of two attempts at one text
 log = logging.getLogger("diffinity.generation")
 Callback = Callable[[int, Any], bool | None]
 
 
 class Generator:
-    """Writes texts that satisfy a constraint (or one text for each of a list of constraints).
+    """Generates texts that satisfy a constraint, or one text for each constraint of a list.
 
-    A constraint is a `Regex`, `JsonSchema`, `Choice` … or anything that `dy.constraint` takes; None is any text.
-    The constructor compiles it and raises `InfeasibleConstraint` if no text fits. `options` are fields of
-    `GenerationSettings`; they override those of `settings`.
+    A constraint is a `Regex`, `JsonSchema`, `Choice` … or anything that `dy.constraint` takes; None allows any
+    text. The constructor compiles the constraint and raises `InfeasibleConstraint` if no text fits. `options` are
+    fields of `GenerationSettings`; they override `settings`.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["the cat sat.", "the dog ran."])
@@ -70,7 +70,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         given: tuple[object, ...] = tuple(constraint) if several else (constraint,)  # type: ignore[arg-type]
         free = not settings.prefix and all(value is None for value in given)
         if free and settings.guidance == "auto" and check_model(model) == "embedding":
-            drafts = drafts_of(model, settings)  # the last distributions are decoded, which is enough
+            drafts = drafts_of(model, settings)  # without a constraint decoding alone is enough
             settings = replace(settings, guidance="none", best_of=None if settings.particles else drafts)
         self.model, self.settings = model, settings
         self.constraints = given
@@ -94,10 +94,10 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         *,
         length: int,
     ) -> Generator:
-        """A generator of one text for each automaton: for servers, which compile and align elsewhere.
+        """A generator of one text per automaton, for servers that compile and align in another process.
 
-        The settings' `prefix` and `framing` are those that the automata were made with, and `length` takes the
-        place of theirs.
+        The automata must have been compiled with the `prefix` and `framing` of the settings. `length` replaces the
+        length of the settings.
 
         >>> import diffinity as dy
         >>> model = dy.fit_markov(["the cat sat.", "the dog ran."])
@@ -116,7 +116,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         return made
 
     def stepwise(self, seeds: Seeds) -> StepwiseBatch:
-        """One batch of a text for each seed (and constraint), denoised a step at a time.
+        """A batch with one text per seed (and constraint), which the caller denoises step by step.
 
         >>> import diffinity as dy
         >>> write = dy.Generator(dy.fit_markov(["a b.", "b a."]), "a b.", length=4, num_inference_steps=3)
@@ -135,12 +135,12 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
 
     @property
     def rows(self) -> int:
-        """How many rows of a batch belong to one text: particles, or drafts of which the best is taken."""
+        """The number of batch rows of one text: its particles or its drafts."""
         return rows_of(self.model, self.settings)
 
     @property
     def num_inference_steps(self) -> int:
-        """How many steps a text takes."""
+        """The number of steps of a text."""
         process = make_process(self.model, self.automata[:1], self.length, self.settings, context=self._context)
         return process.num_inference_steps
 
@@ -155,12 +155,12 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         deadline: float | None = None,
         progress: bool = False,
     ) -> list[Generated]:
-        """`n` texts, or one for each of the constraints.
+        """Generate `n` texts, or one text for each constraint.
 
-        Text i has the seed (seed, i), or the i-th of `seeds`, and does not depend on what else is asked for.
-        `callback_on_step_end(step, state)` is called after every step, and returning True stops; `cancel`
-        (anything with `is_set()`) and `deadline` (seconds, of the whole call) are looked at between steps.
-        `progress=True` draws a bar on stderr.
+        Text i has the seed (seed, i), or the i-th of `seeds`, and does not depend on the other texts.
+        `callback_on_step_end(step, state)` is called after every step; returning True stops the run. `cancel`
+        (anything with `is_set()`) and `deadline` (seconds, for the whole call) are checked between steps.
+        `progress=True` draws a progress bar on stderr.
         """
         results: list[Generated] = []
         time_left = countdown(deadline)
@@ -186,7 +186,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         deadline: float | None = None,
         progress: bool = False,
     ) -> Iterator[Draft | Generated]:
-        """As a call, while it happens: a `Draft` of the batch every so many steps, then its `Generated` texts."""
+        """Stream a call: a `Draft` of the batch after every `every` steps, then its `Generated` texts."""
         if every < 1:
             raise InvalidArgument(f"every must be at least 1 step, but is {every}")
         parts = list(self._parts(n, seed, seeds))
@@ -207,7 +207,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
                 yield from self._retried(part, self._results(part, run), cancel, time_left)
 
     def _parts(self, n: int, seed: int, seeds: Seeds | None) -> Iterator[Part]:
-        """The texts in batches that are denoised one after another."""
+        """Generate the texts in batches, one batch after another."""
         if self._several and n not in (1, len(self.constraints)):
             raise InvalidArgument(
                 f"n is {n}, but there are {len(self.constraints)} constraints: one text for each"
@@ -225,7 +225,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
             yield self._part(range(first, min(first + size, len(wanted))), seeds)
 
     def _part(self, texts: Sequence[int], seeds: Seeds) -> Part:
-        """Some of the texts as one batch."""
+        """Generate some of the texts as one batch."""
         wanted = list(texts) if self._several else [0] * len(texts)
         return Part(
             tuple(self.constraints[i] for i in wanted),
@@ -234,7 +234,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         )
 
     def affordable(self) -> int:
-        """How many texts at once keep a step's arrays within `limits.memory_bytes`; at least one."""
+        """The number of texts for which the arrays of a step fit in `limits.memory_bytes`; at least one."""
         programme = max(foreseen_bytes(automaton, self.length) for automaton in set(self.automata))
         positions = 1 if check_model(self.model) == "causal" else self.length + len(self._context or ())
         logits = BYTES_PER_LOGIT * positions * vocab_size_of(self.model)
@@ -266,7 +266,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         return self._texts(part, decoded.tokens, decoded.log_p_text, history, run)
 
     def _best_drafts(self, part: Part, ending: Ending, history: Tensor, run: Run[Any, Any]) -> list[Generated]:
-        """The draft of each text with the highest score; one that is accepted goes before one that is not."""
+        """The draft of each text with the highest score; accepted drafts come before the other drafts."""
         rows = run.rows
         automata = [automaton for automaton in part.automata for _ in range(rows)]
         seeds = tuple(seed for seed in part.seeds for _ in range(rows))
@@ -309,7 +309,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
     def _retried(
         self, part: Part, results: list[Generated], cancel: Cancellation | None, time_left: TimeLeft
     ) -> list[Generated]:
-        """The results, with those written anew whose values were refused, as often as the settings say."""
+        """The results; texts whose values were refused are generated again, up to `retry_invalid` times."""
         for attempt in range(1, self.settings.retry_invalid + 1):
             refused = [i for i, result in enumerate(results) if result.value_error is not None]
             left = time_left()
@@ -346,7 +346,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         return text
 
     def _around_match(self, ids: list[int], automaton: TokenAutomaton | None) -> list[int]:
-        """The tokens between two end tokens that hold the match; the first that are any where there is none."""
+        """The tokens between two end tokens that contain the match; without a match, the first such tokens."""
         start, end = self.model.start_token_id, self.model.eos_token_id
         before = ids[:1] if start is not None and ids[:1] == [start] else []
         pieces: list[list[int]] = [[]]
@@ -374,17 +374,18 @@ def generate(
     progress: bool = False,
     **options: Any,
 ) -> list[Generated]:
-    """Write `n` texts that satisfy a constraint (or one text for each of a list of constraints).
+    """Generate `n` texts that satisfy a constraint, or one text for each constraint of a list.
 
     This is `Generator` in one call. `options` are the fields of `GenerationSettings`:
 
     - `decode`: with "best" or "sample" every text satisfies its constraint, or `InfeasibleConstraint` is raised
       before the first step; "argmax" takes the most probable tokens, as the paper does.
-    - `prefix` is the start of the output; `prompt` or `messages` are the model's input, for models that read one.
-    - `length="auto"` is half as much again as the shortest text needs, plus eight tokens.
+    - `prefix` is the start of the output; `prompt` or `messages` are the model's input, for models that read
+      prompts.
+    - `length="auto"` is one and a half times the length of the shortest text, plus eight tokens.
     - `particles=K` draws each text from K weighted trajectories: slower, and closer to the model's own
       distribution given the constraint.
-    - `best_of=K` writes K drafts of each text and takes the best by the model's own score.
+    - `best_of=K` writes K drafts of each text and returns the draft with the best score under the model.
     - `retry_invalid=K` generates a text again, up to K times, if a validator of the type refuses its value.
 
     Text i has the seed (seed, i), or the i-th of `seeds`, and does not depend on the other texts. Texts are
@@ -424,7 +425,7 @@ def stream(
     progress: bool = False,
     **options: Any,
 ) -> Iterator[Draft | Generated]:
-    """As `generate`, while it happens: a `Draft` of the batch every so many steps, then its `Generated` texts.
+    """Stream `generate`: a `Draft` of the batch after every `every` steps, then its `Generated` texts.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["the cat sat.", "the dog ran."])

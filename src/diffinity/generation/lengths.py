@@ -9,15 +9,16 @@ from diffinity.alignment import TokenAutomaton
 from diffinity.errors import InfeasibleConstraint
 from diffinity.generation.settings import Length
 
-LONGEST_DEFAULT = 1024  # tokens that a constraint gets without being asked for a length
+LONGEST_DEFAULT = 1024  # the longest default length, in tokens
 log = logging.getLogger("diffinity.generation")
 
 
 def chosen_length(asked: Length, own: int, automata: Sequence[TokenAutomaton]) -> int:
-    """The length of a batch of texts, one at which each of the automata accepts some.
+    """The length of a batch of texts; every automaton accepts a text of this length.
 
-    `own` is the model's default. Where nothing was asked for and the one constraint needs more, it gets more;
-    texts of several constraints do not, since what one of them needs would change the others.
+    `own` is the model's default. If no length was requested and a single constraint needs more tokens, the length
+    grows. With several constraints it does not, because the length that one constraint needs would change the
+    texts of the others.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Text
@@ -55,7 +56,7 @@ def _default_length(own: int, automata: Sequence[TokenAutomaton]) -> int:
 
 
 def comfortable_length(automaton: TokenAutomaton) -> int:
-    """The length that `length="auto"` takes: half as much again as the shortest text needs, and some, in eights.
+    """The length of `length="auto"`: 1.5 times the shortest text, plus a margin, rounded up to a multiple of 8.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Text

@@ -15,11 +15,11 @@ from diffinity.processes.base import Cancellation, Draws, Ending, FinishReason, 
 
 
 class Run(Generic[S, P]):
-    """One run of a process: iterating gives the state after each step, and `ending` what it comes to.
+    """One run of a process. Iterating yields the state after each step; `ending` is the result.
 
-    `cancel.is_set()` and `deadline` (seconds from the first step) are looked at between steps; `stop()` ends the
-    run after the present step. A text has `rows` rows of the batch, one after another: drafts, or, with a
-    `population`, particles, which it weighs and resamples.
+    `cancel.is_set()` and `deadline` (seconds from the first step) are checked between steps; `stop()` ends the run
+    after the current step. A text has `rows` consecutive rows of the batch: drafts or, with a `population`,
+    particles, which are weighted and resampled.
 
     >>> import diffinity as dy
     >>> from diffinity.processes.gaussian import GaussianProcess
@@ -64,11 +64,11 @@ class Run(Generic[S, P]):
             yield self.state
 
     def stop(self) -> None:
-        """End the run here."""
+        """End the run after the current step."""
         self._stopped = True
 
     def keep(self, texts: Sequence[int], process: Process[S, P]) -> None:
-        """Go on with some of the texts only, by a process that was made for them; not with particles."""
+        """Continue with some of the texts, using a process for these texts; not with particles."""
         assert self.population is None
         rows = torch.tensor([text * self.rows + row for text in texts for row in range(self.rows)])
         self.process, self.state, self._draws = process, self.state.select(rows), self._draws.select(texts)
@@ -92,7 +92,7 @@ class Run(Generic[S, P]):
         return torch.stack(self._history).T if self._history else torch.empty(len(self._draws), 0)
 
     def ending(self) -> Ending:
-        """What the state as it stands ends in."""
+        """The ending of the current state."""
         if self._ending is None:
             with torch.no_grad():
                 self._ending = self.process.finish(self.state)
@@ -101,10 +101,10 @@ class Run(Generic[S, P]):
 
 @contextmanager
 def no_denormals() -> Iterator[None]:
-    """Inside, this thread takes numbers below the smallest normal float for zero.
+    """Inside this context the thread flushes denormal numbers to zero.
 
-    Softmaxes of a sharp network and what is multiplied with them are full of such numbers, which a CPU handles
-    far slower than others: a step with a gradient takes a third longer with them.
+    Sharp softmaxes and their products contain many denormal numbers, which are slow on a CPU: a step with a
+    gradient takes a third longer with them.
 
     >>> with no_denormals():
     ...     float(torch.tensor(1e-40) * 1)

@@ -1,4 +1,4 @@
-"""From settings to the process that carries them out, for each kind of model."""
+"""From settings to a process, for each kind of model."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from diffinity.processes.uniform import METHODS as UNIFORM_METHODS
 from diffinity.processes.uniform import UniformProcess
 
 PROPOSALS = ("auto", "posterior", "gradient", "chain")
-AUTO = "joint"  # of processes on tokens, by measurement: docs/discrete.md
+AUTO = "joint"  # the default for processes on tokens; docs/discrete.md has the measurements
 TOKEN_OPTIONS = ("temperature", "order", "block_length", "cfg_scale")
 MASK_OPTIONS = ("order", "block_length")
 DIFFUSION_OPTIONS = ("num_inference_steps", "method", "score_temp", "order", "block_length", "cfg_scale")
 
 
 def check_settings(model: TextModel, settings: GenerationSettings) -> None:
-    """Refuse what a model of this kind can't do, by name.
+    """Raise an error that names any setting that the model does not support.
 
     >>> import diffinity as dy
     >>> check_settings(dy.fit_markov(["a b."]), GenerationSettings(prompt="Hello"))
@@ -87,7 +87,7 @@ def _check_token(model: TokenDiffusion, settings: GenerationSettings, prompted: 
 
 
 def _check_choices(model: TextModel, settings: GenerationSettings, methods: Sequence[str], proposal: str) -> None:
-    """Refuse a guidance that tokens of such a model can't be chosen by, with particles or without."""
+    """Refuse a guidance that models of this kind do not support, with or without particles."""
     if settings.guidance not in methods:
         raise InvalidArgument(
             f"guidance of a {type(model).__name__} must be one of {', '.join(methods)}, but is "
@@ -110,7 +110,7 @@ def _refuse_changed(settings: GenerationSettings, names: Sequence[str], whose: s
 
 
 def prompt_of(model: TextModel, settings: GenerationSettings) -> list[int] | None:
-    """The token ids of what the model reads before it writes; None if nothing was asked for."""
+    """The token ids of the prompt; None if there is no prompt."""
     if settings.prompt is None and settings.messages is None:
         return None
     return cast(TokenDiffusion | CausalModel, model).encode_prompt(settings.prompt, settings.messages)
@@ -134,7 +134,7 @@ def make_process(
         return CausalProcess(causal, automata, length, method, temperature, context=context, weighted=weighted)
     if kind == "token":
         return _token_process(cast(TokenDiffusion, model), automata, length, settings, weighted, context)
-    assert context is None  # `check_settings` refuses a prompt for a model that reads none
+    assert context is None  # `check_settings` refuses a prompt for other models
     lm = cast(EmbeddingDiffusion, model)
     defaults, steps = lm.sampling_defaults, settings.num_inference_steps
     return GaussianProcess(
@@ -144,15 +144,15 @@ def make_process(
         "ancestral" if weighted else settings.method or defaults.method,
         score_temp=score_temp_of(lm, settings),
         weighted=weighted,
-        show_decided=settings.decode != "sample",  # what is shown makes the likely more likely
+        show_decided=settings.decode != "sample",  # showing decided tokens sharpens the distribution
     )
 
 
 def drafts_of(model: TextModel, settings: GenerationSettings) -> int:
-    """How many drafts of each text are written, of which the best is taken.
+    """The number of drafts of each text; the best draft is returned.
 
-    The guidances "auto" and "best" take as many as the model likes and twice as many. One draft is written with a
-    guidance that is named by its method, with particles, and where a text is sampled.
+    "auto" writes the model's default number of drafts and "best" twice that number. With any other guidance, with
+    particles, and with `decode="sample"` there is one draft.
 
     >>> import diffinity as dy
     >>> drafts_of(dy.fit_markov(["a b."]), GenerationSettings())
@@ -167,15 +167,15 @@ def drafts_of(model: TextModel, settings: GenerationSettings) -> int:
 
 
 def rows_of(model: TextModel, settings: GenerationSettings) -> int:
-    """How many rows of a batch belong to one text: particles or drafts."""
+    """The number of batch rows of one text: its particles or its drafts."""
     return settings.particles or drafts_of(model, settings)
 
 
 def score_temp_of(model: EmbeddingDiffusion, settings: GenerationSettings) -> float:
-    """The settings' score temperature; else 1 for a text that is sampled, and the model's own for the best text.
+    """The score temperature of the settings; by default 1 with `decode="sample"`, else the model's own.
 
-    A model's own temperature sharpens every step, so that most runs end in the same few texts. A sample is of the
-    model's distribution, which is not sharpened.
+    A model's own temperature sharpens every step, so most runs end in the same few texts. `decode="sample"` draws
+    from the model's distribution, which is not sharpened.
 
     >>> import diffinity as dy
     >>> model = dy.load()

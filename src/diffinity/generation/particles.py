@@ -25,7 +25,7 @@ from diffinity.alignment import TokenAutomaton
 from diffinity.errors import InvalidArgument
 from diffinity.processes.base import Seeds, StepPrediction
 
-RESAMPLING = 1  # the stream of a sample's resampling draws, apart from that of its noise
+RESAMPLING = 1  # the random stream of resampling, separate from the noise
 
 
 def effective_size(log_weights: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ def effective_size(log_weights: Tensor) -> Tensor:
 
 
 def systematic(log_weights: Tensor, start: float) -> Tensor:
-    """K ancestors (K,) for log weights (K,): one at each of the points (start + k)/K of the cumulated weights.
+    """K ancestors (K,) for log weights (K,): one at each point (start + k)/K of the cumulative weights.
 
     Particle j is taken ⌊K·w_j⌋ or ⌈K·w_j⌉ times, K·w_j times on average over `start` in [0, 1).
 
@@ -58,8 +58,8 @@ def systematic(log_weights: Tensor, start: float) -> Tensor:
 class Population:
     """The weights of n groups of K particles, those of sample i in rows i·K to i·K + K − 1.
 
-    A weight is kept as log w = `_log_ratio` + log ψ of the current state, so that a state with ψ = 0 weighs
-    nothing but its trajectory may come back, and −inf is never subtracted from −inf.
+    A weight is stored as log w = `_log_ratio` + log ψ of the current state. So a particle with ψ = 0 has weight
+    zero but may recover later, and −inf is never subtracted from −inf.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class Population:
         self._draws = [np.random.default_rng((*seed, RESAMPLING)) for seed in seeds]
 
     def weigh(self, prediction: StepPrediction) -> Tensor | None:
-        """Weigh the particles at a step; the rows that go on, or None if all of them do."""
+        """Update the weights at a step. Returns the rows to continue with, or None for all rows."""
         log_twist = prediction.log_acceptance
-        if log_twist is None:  # the guidance told nothing
+        if log_twist is None:  # the guidance computed no log P(L)
             log_twist = acceptance(prediction.logits, self.automata, logits=True).log_p_language
         return self.resample(log_twist.double().cpu())
 
     def resample(self, log_twist: Tensor) -> Tensor | None:
-        """As `weigh`, for log ψ (n·K,) of every particle."""
+        """Like `weigh`, for log ψ (n·K,) of all particles."""
         log_weights = self._weights(log_twist)
         n, k = log_weights.shape
         poor = (self.ess[-1] < self._threshold * k) & (self.ess[-1] > 0)
@@ -97,17 +97,17 @@ class Population:
         for i in poor.nonzero()[:, 0].tolist():
             ancestors[i] = i * k + systematic(log_weights[i], self._draws[i].random())
             self.log_evidence[i] += log_weights[i].logsumexp(dim=0) - np.log(k)
-            self._log_ratio[i] = -log_twist[ancestors[i]]  # the survivors weigh 1
+            self._log_ratio[i] = -log_twist[ancestors[i]]  # resampled particles have weight 1
         self.history = self.history[:, ancestors.flatten()]
         return ancestors.flatten()
 
     def moved(self, log_ratio: Tensor | None) -> None:
-        """Count log p/r of a move, (n·K,)."""
+        """Add log p/r (n·K,) of a step to the weights."""
         assert log_ratio is not None
         self._log_ratio = self._log_ratio + log_ratio.view_as(self._log_ratio)
 
     def choose(self, log_twist: Tensor) -> Tensor:
-        """One row for each sample (n,), by the last weights; any of them where every weight is 0."""
+        """One row per sample (n,), drawn by the final weights; an arbitrary row if all weights are 0."""
         log_weights = self._weights(log_twist.double().cpu())
         k = log_weights.shape[1]
         self.log_evidence = self.log_evidence + log_weights.logsumexp(dim=1) - np.log(k)

@@ -1,8 +1,9 @@
 """`probabilities`: the probability of each of several texts or constraints under a model, with standard errors.
 
 Particles give an unbiased estimate of P(L) under the model's own sampler (`generation/particles.py`); the mean of
-a few of them has a standard error. The factorised estimate uses the distributions of the first network call, in
-which positions are independent: one call for all choices, biased because it ignores dependence between positions.
+several estimates has a standard error. The factorised estimate uses the distributions of the first network call,
+in which positions are independent: one call for all choices, biased because it ignores dependence between
+positions.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class ChoiceProbability:
     """The probability of one of several choices under a model."""
 
     choice: object
-    probability: float  # that the model's text is this choice
-    standard_error: float  # of the probability; NaN where one estimate was made
+    probability: float  # probability that the model's text is this choice
+    standard_error: float  # of the probability; NaN for a single estimate
     share: float  # of the probability of all choices together
     share_error: float  # its standard error
 
@@ -58,8 +59,8 @@ def probabilities(
 
     "particles" makes `repeats` unbiased estimates with `particles` trajectories each. "factorised" uses the
     distributions of the first network call (of `repeats` calls for a model that starts from random noise);
-    autoregressive models have no such estimate. `length` is the length of the texts, by default as the longest
-    choice needs; `options` are those of `GenerationSettings`.
+    autoregressive models do not have this estimate. `length` is the length of the texts, by default the length
+    that the longest choice needs; `options` are fields of `GenerationSettings`.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["yes.", "yes.", "yes.", "no."], restart=0.0).tokens("mask")

@@ -10,7 +10,7 @@ TimeLeft = Callable[[], float | None]
 
 
 def countdown(seconds: float | None) -> TimeLeft:
-    """A function that says how many seconds are left from now on, at least 0; None if there is no deadline.
+    """A function that returns the seconds left until the deadline, at least 0; None without a deadline.
 
     >>> countdown(None)() is None, countdown(0.0)()
     (True, 0.0)
@@ -21,7 +21,7 @@ def countdown(seconds: float | None) -> TimeLeft:
 
 @contextmanager
 def progress_bar(shown: bool, total: int) -> Iterator[Callable[[], None]]:
-    """Inside, each call of what is given is one more step of `total` on a bar on stderr, if it is shown.
+    """A context that yields a function; each call advances a progress bar of `total` steps on stderr, if shown.
 
     >>> with progress_bar(False, 3) as advance:
     ...     advance()

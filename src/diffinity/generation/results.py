@@ -13,7 +13,7 @@ SHOWN = 60  # characters of a text in a repr
 
 @dataclass(frozen=True, repr=False)
 class Generated:
-    """One text and how it came about.
+    """One generated text with its seed, log-probabilities and finish reason.
 
     `value` is the Python value of the text: an instance of the requested Pydantic model or type, the data of a
     JSON Schema, and otherwise the text itself. It is None if the text does not satisfy the constraint, or if a
@@ -42,7 +42,7 @@ class Generated:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The text and how it came about as JSON has it: no number that is not finite.
+        """The fields as JSON data, without NaN or infinity.
 
         >>> Generated("a", True, (1,), (-math.inf,), -0.5, (0, 0), "complete").as_json()["log_acceptance"]
         [None]
@@ -62,12 +62,12 @@ class Generated:
 
 @dataclass(frozen=True)
 class Draft:
-    """An intermediate state of a batch: its texts if each position were decoded now by argmax."""
+    """An intermediate state of a batch, with its texts decoded by argmax."""
 
     step: int  # steps done
     steps: int
     texts: tuple[str, ...]
-    log_acceptance: tuple[float, ...] | None  # log P(L) of each, where a constraint guides
+    log_acceptance: tuple[float, ...] | None  # log P(L) of each text, with guidance
     seeds: tuple[tuple[int, int], ...]
 
 

@@ -1,8 +1,8 @@
 """A model's own score of a text, by which `best_of` chooses among drafts.
 
-The score is the mean log-probability of the text's tokens, its end token included, each given all the others; for
-a causal model, given the tokens before it. The variational bound of a diffusion model tells good texts from bad
-texts far less well (docs/sampling.md).
+The score is the mean log-probability of the text's tokens, its end token included, each given all other tokens;
+for a causal model, given the tokens before it. The variational bound of a diffusion model tells good texts from
+bad texts far less well (docs/sampling.md).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from diffinity.models.protocol import CausalModel, TextModel, TokenDiffusion, check_model
 
-ROWS = 64  # texts with a hidden position that the network reads at once
+ROWS = 64  # texts with a hidden position in one network call
 
 
 def no_score(model: TextModel) -> str | None:

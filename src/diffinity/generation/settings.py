@@ -37,10 +37,10 @@ def _option(
     json: Any = None,
     shown: bool = True,
 ) -> Any:
-    """A field with what the doors need to know of it; `json` is its type there where it differs, or
-    a function that makes it.
+    """A field with metadata for requests and the command line. `json` is its type in JSON if it differs, or a
+    function that returns the type.
 
-    What is not `shown` is set by Python alone.
+    A field that is not `shown` can be set only in Python.
     """
     about = {"help": meaning, "accepts": accepts, "name": name, "least": least, "above": above, "json": json}
     about["shown"] = shown
@@ -48,7 +48,7 @@ def _option(
 
 
 def _length_in_json() -> Any:
-    """The type of a length in a request; pydantic is imported by those who ask."""
+    """The type of a length in a request; pydantic is imported only when this is called."""
     from pydantic import Field
 
     return Annotated[int, Field(ge=1)] | Literal["auto"] | None
@@ -56,7 +56,7 @@ def _length_in_json() -> Any:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GenerationSettings:
-    """How to write; None is the model's own default.
+    """The options of generation; None is the model's own default.
 
     >>> GenerationSettings(length=32, decode="sample").guidance_scale
     2.5
@@ -182,7 +182,7 @@ class GenerationSettings:
         return dataclasses.replace(settings or cls(), **options)
 
     def as_json(self) -> dict[str, Any]:
-        """What differs from the defaults, under the names of requests and the command line.
+        """The options that differ from the defaults, under their names in requests and on the command line.
 
         >>> GenerationSettings(num_inference_steps=8).as_json()
         {'steps': 8}
@@ -199,7 +199,7 @@ class GenerationSettings:
 
 @dataclass(frozen=True)
 class Option:
-    """An option as requests and the command line see it."""
+    """An option of requests and the command line."""
 
     name: str
     stated_type: Any
@@ -216,7 +216,7 @@ class Option:
 
 
 def shown_options() -> list[Option]:
-    """What requests and the command line may set, in order.
+    """The options that requests and the command line may set, in order.
 
     >>> shown_options()[1].name, shown_options()[1].type
     ('steps', int | None)
@@ -235,7 +235,7 @@ def shown_options() -> list[Option]:
 
 
 def spoken_name(option: dataclasses.Field[Any]) -> str:
-    """What an option is called in JSON and on the command line.
+    """The name of an option in JSON and on the command line.
 
     >>> spoken_name(fields(GenerationSettings)[1])
     'steps'
@@ -244,7 +244,7 @@ def spoken_name(option: dataclasses.Field[Any]) -> str:
 
 
 def from_spoken(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by the names of requests and the command line as keyword arguments of Python.
+    """Keyword arguments for Python from options with the names of requests and the command line.
 
     >>> from_spoken({"steps": 8})
     {'num_inference_steps': 8}
@@ -258,7 +258,7 @@ def _not_a_length(value: object) -> str:
 
 
 def _check(option: dataclasses.Field[Any], value: object) -> None:
-    """Refuse a number out of its bounds, and what should be one and is not."""
+    """Refuse a number out of bounds, or a value that is not a number."""
     least, above = option.metadata["least"], option.metadata["above"]
     if (least is None and above is None) or value is None or value == "auto":
         return

@@ -15,7 +15,7 @@ from diffinity.generation.results import Generated
 
 @dataclass(frozen=True)
 class Part:
-    """Texts that are denoised together: what each was asked to be, and its seed."""
+    """Texts that are denoised together, with their constraints, automata and seeds."""
 
     constraints: tuple[object, ...]
     automata: tuple[TokenAutomaton, ...]
@@ -31,9 +31,9 @@ class Part:
 
 
 class StepwiseBatch:
-    """Texts that are denoised together, a step at a time; those that no one waits for any more can leave.
+    """Texts that are denoised together, step by step; cancelled texts can leave the batch.
 
-    `Generator.stepwise` makes it, and says how its runs begin (`run_of`) and end (`results_of`).
+    `Generator.stepwise` creates it and defines how its runs begin (`run_of`) and end (`results_of`).
     """
 
     def __init__(
@@ -51,29 +51,29 @@ class StepwiseBatch:
 
     @property
     def state(self) -> Any:
-        """What a callback would be given: the state after the last step."""
+        """The state after the last step, as passed to callbacks."""
         return self._run.state
 
     @property
     def steps(self) -> int:
-        """How many steps there are."""
+        """The number of steps."""
         return self._run.process.num_inference_steps
 
     def step(self) -> bool:
-        """Take one more step; False if there is none left."""
+        """Take one step; False if no step is left."""
         return next(self._steps, None) is not None
 
     def keep(self, texts: Sequence[int]) -> None:
-        """Go on with these of the present texts only. Particles stay, since they are weighed together."""
+        """Continue with only some of the current texts. A batch with particles keeps all its texts."""
         if len(texts) == len(self) or self._run.population is not None:
             return
         self._part = self._part.select(texts)
         self._run.keep(texts, self._run_of(self._part).process)
 
     def finish(self) -> list[Generated]:
-        """The texts as they stand, decoded."""
+        """Decode the current texts."""
         return self._results_of(self._part, self._run)
 
     def last_logits(self) -> Tensor | None:
-        """The distributions (B, L, V) that the texts were decoded from; None where tokens were chosen before."""
+        """The distributions (B, L, V) that the texts were decoded from; None if the tokens were already chosen."""
         return self._run.ending().logits

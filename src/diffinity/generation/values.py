@@ -10,7 +10,7 @@ LONGEST_REASON = 300  # characters
 
 
 def value_or_reason(given: object, text: str) -> tuple[Any, str | None]:
-    """What an accepted text stands for, or why the type refuses it.
+    """The Python value of an accepted text, or the reason why the type refuses it.
 
     >>> value_or_reason(int, "42"), value_or_reason(int, "x" * 9)[0]
     ((42, None), None)
@@ -24,7 +24,7 @@ def value_or_reason(given: object, text: str) -> tuple[Any, str | None]:
 
 
 def reason_of(error: Exception) -> str:
-    """Why a value was refused, on one line; of a Pydantic model field by field.
+    """The reason why a value was refused, on one line; for a Pydantic model, field by field.
 
     >>> reason_of(ValueError("must be even"))
     'ValueError: must be even'

@@ -1,4 +1,4 @@
-"""Interchangeable guidance methods of a denoising step, one module each."""
+"""Interchangeable guidance methods for a denoising step, one module per method."""
 
 from diffinity.guidance.base import DenoisingStep, Guidance, Prediction, Unguided
 from diffinity.guidance.chain import ChainGuidance

@@ -15,10 +15,10 @@ from diffinity.models.schedule import NEARLY_CLEAN, NoiseLevel
 
 @dataclass(frozen=True)
 class DenoisingStep:
-    """Where the sampler stands: what a guidance sees."""
+    """The state of the sampler that a guidance method reads."""
 
     z: Tensor  # (B, L, d), float64
-    level: NoiseLevel  # of z, one noise level γ for the batch
+    level: NoiseLevel  # noise level γ of z, the same for the whole batch
     x_selfcond: Tensor  # (B, L, d), model dtype
     index: int  # 0 for the first (noisiest) step
     total: int
@@ -31,37 +31,37 @@ class DenoisingStep:
         return replace(self, z=self.z[at], x_selfcond=self.x_selfcond[at], decided=decided)
 
     def noise_level(self, model: EmbeddingDiffusion) -> Tensor:
-        """The noise level γ as `model.denoise` takes it, (B,)."""
+        """The noise level γ in the form that `model.denoise` takes, (B,)."""
         return self.level.gamma.to(model.dtype).expand(self.z.shape[0])
 
     def denoise(self, model: EmbeddingDiffusion, z: Tensor | None = None) -> Tensor:
-        """The model's logits (B, L, V) at this step; with a graph where `z` is given and requires one."""
+        """The model's logits (B, L, V) at this step; with an autograd graph if `z` is given and requires it."""
         z = self.z if z is None else z
         shown, level = z.to(model.dtype), self.noise_level(model)
         if self.decided is not None:
             shown, level = show_given(model, shown, level, self.decided)
         logits = model.denoise(shown, level, self.x_selfcond)
-        if self.index == 0:  # a pass over all logits; later steps look at the estimates only
+        if self.index == 0:  # a pass over all logits; later steps check only the estimates
             check_logits(model, logits, z.shape[0], z.shape[1], f"at step 1 of {self.total}")
         return logits
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the network, and a guidance on top of it, say at one step.
+    """The prediction of the network and the guidance at one step.
 
     The sampler applies the score temperature to `x` and then adds `shift`.
     """
 
     logits: Tensor  # (B, L, V)
     x: Tensor  # (B, L, d): softmax(logits)·E
-    x_selfcond: Tensor  # (B, L, d): what the next step gets to see
+    x_selfcond: Tensor  # (B, L, d): input of the next step
     shift: Tensor | None = None  # (B, L, d), float64
-    log_acceptance: Tensor | None = None  # (B,): log P(L) before the shift, where a language guides
+    log_acceptance: Tensor | None = None  # (B,): log P(L) before the shift, with a constraint
     decided: Tensor | None = None  # (B, L), int64: tokens that the constraint decides, −1 at the other positions
 
     def select(self, rows: Tensor) -> Prediction:
-        """That of some rows."""
+        """The prediction of some rows."""
         at = rows.to(self.logits.device)
         return Prediction(
             self.logits[at],
@@ -74,9 +74,9 @@ class Prediction:
 
 
 def show_given(model: EmbeddingDiffusion, z: Tensor, noise_level: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """z (B, L, d) with the given tokens (B, L) nearly clean in it, and the noise level of every position (B, L).
+    """z (B, L, d) with the given tokens (B, L) at almost no noise, and the noise level of every position (B, L).
 
-    Positions with token −1 stay as they are. The model must have been trained with a noise level for each position
+    Positions with token −1 are not changed. The model must have been trained with a noise level for each position
     (`position_levels`).
     """
     low, high = model.noise_level(torch.tensor([0.0, 1.0], dtype=torch.float64, device=z.device)).tolist()
@@ -91,12 +91,12 @@ class Guidance(Protocol):
     """Steers a denoising step."""
 
     def predict(self, model: EmbeddingDiffusion, step: DenoisingStep) -> Prediction:
-        """The prediction at `step`, one network call at least."""
+        """The prediction at `step`, with at least one network call."""
         ...
 
 
 class Unguided:
-    """The model by itself."""
+    """The model without guidance."""
 
     def predict(self, model: EmbeddingDiffusion, step: DenoisingStep) -> Prediction:
         logits = step.denoise(model)

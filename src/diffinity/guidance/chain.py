@@ -1,8 +1,8 @@
-"""Chain guidance: x̂ + scale·(q − p)·E, where q is given L with neighbouring tokens that depend on each other.
+"""Chain guidance: x̂ + scale·(q − p)·E, with q given L under a chain of dependent neighbouring tokens.
 
-∇_z log P(L | z) is (α/σ²)·(E[x | z, L] − E[x | z]), so the closed form is exact if q is. Independent positions
-make q wrong wherever the words of L go together with others; a chain of neighbours repairs most of that, without
-a pass back through the network (docs/fidelity.md has the distances).
+∇_z log P(L | z) is (α/σ²)·(E[x | z, L] − E[x | z]), so the closed form is exact if q is exact. With independent
+positions q is wrong if the words of L depend on other words. A chain over neighbouring tokens corrects most of
+this error without a backward pass (docs/fidelity.md has the distances).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from diffinity.models.plaid import matmul_per_sample
 from diffinity.models.protocol import EmbeddingDiffusion
 
 CERTAIN = 0.9  # a token this probable given the constraint is decided,
-EXPECTED = 0.95  # unless the model alone gives it this much: then there is nothing to tell the network
+EXPECTED = 0.95  # unless the model alone already gives it this probability
 
 
 def no_bigrams(model: object) -> str:
-    """What to say of a model without bigrams.
+    """The error message for a model without bigrams.
 
     >>> no_bigrams(3)[:42]
     'chain guidance needs bigrams, and this int'
@@ -37,7 +37,7 @@ def no_bigrams(model: object) -> str:
 
 @dataclass(frozen=True)
 class ChainGuidance(LanguageGuidance):
-    """The closed form with a chain over neighbours; `bigrams` are the model's own unless given."""
+    """The closed form with a chain over neighbouring tokens; `bigrams` defaults to the model's own."""
 
     bigrams: Bigrams | None = None
 
@@ -59,12 +59,13 @@ class ChainGuidance(LanguageGuidance):
 
 
 def decided_tokens(q: Tensor, p: Tensor, before: Tensor | None) -> Tensor | None:
-    """The tokens (B, L) that the constraint decides, −1 at the other positions; nothing if it decides none.
+    """The tokens (B, L) that the constraint decides, −1 at the other positions; None if there are none.
 
     A token is decided if it is nearly certain given the constraint (q, (B, L, V)) and the model alone
-    (p, (B, L, V)) does not expect it. A token decided `before` stays so while it is nearly certain: the network
-    has seen it, so it expects it now. The next step shows decided tokens to the network without noise: at high
-    noise it could not see what the constraint asks for, and would write what does not go with it.
+    (p, (B, L, V)) does not expect it. A token decided `before` stays decided while it is nearly certain: the
+    network has seen it and therefore expects it. The next step shows decided tokens to the network without noise.
+    Otherwise, at high noise, the network would not see the required tokens and would write text that does not fit
+    them.
 
     >>> import torch
     >>> q, p = torch.tensor([[[0.98, 0.02], [0.05, 0.95]]]), torch.tensor([[[0.1, 0.9], [0.02, 0.98]]])

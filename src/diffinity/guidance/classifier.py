@@ -1,8 +1,8 @@
 """Classifier guidance: x̂ + scale·(σ²/α)·∇_z log P(the text is in L | z), with P from a small trained network.
 
 The network has one of three inputs at every position: the latent (`latent`), the latent and the denoiser's hidden
-features (`backbone`), or the denoiser's output, that is its estimate x̂ and the probabilities of the most
-informative tokens (`full`). In the last two the gradient goes back through the denoiser.
+features (`backbone`), or the denoiser's output: its estimate x̂ and the probabilities of the most informative
+tokens (`full`). For `backbone` and `full` the gradient goes through the denoiser.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ LEVEL_FEATURES = 4
 
 @dataclass(frozen=True)
 class Observation:
-    """What a classifier reads of a noisy text."""
+    """The input of a classifier for a noisy text."""
 
     features: Tensor  # (B, L, F)
-    logits: Tensor | None  # (B, L, V), where the denoiser was called
+    logits: Tensor | None  # (B, L, V), if the denoiser was called
 
 
 def observe(
@@ -47,7 +47,7 @@ def observe(
 ) -> Observation:
     """The features (B, L, F) of z (B, L, d) at noise_level (B,); differentiable in z.
 
-    `telling` are the tokens whose probabilities `full` looks at.
+    `telling` are the tokens whose probabilities `full` reads.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["a cat.", "a dog."], embed_dim=8)
@@ -62,20 +62,20 @@ def observe(
         assert isinstance(model, PlaidLM)
         with _hidden_features(model) as hidden:
             logits = model.denoise(z, noise_level, x_selfcond)
-        # The network's features leave out what z alone says of its own position: PLAID adds that after them.
+        # The network's features do not contain the evidence of z at its own position: PLAID adds it after them.
         return Observation(torch.cat([hidden[0], _scaled(z, noise_level)], dim=-1), logits)
     logits = model.denoise(z, noise_level, x_selfcond)
     p = logits.softmax(dim=-1)
     x = p @ model.embedding * z.shape[-1] ** 0.5  # coordinates of order 1: embeddings have unit norm
-    # From −2 to 2, with a gradient that fades where a token is hopeless.
+    # From −2 to 2; the gradient vanishes for very improbable tokens.
     log_p = ((p[..., list(telling)] + 1e-9).log() + 10) / 5
     return Observation(torch.cat([log_p, x], dim=-1), logits)
 
 
 def token_readers(model: EmbeddingDiffusion, form: Form, telling: Sequence[int]) -> Tensor:
-    """For each telling token the direction (F,) in feature space that speaks for it at a position, (K, F).
+    """The directions (K, F) in feature space that indicate each telling token at a position.
 
-    A classifier begins with these: to find one token among all directions takes more examples than there are.
+    A classifier is initialised with them, because there are too few examples to learn the direction of one token.
 
     >>> import diffinity as dy
     >>> token_readers(dy.fit_markov(["a cat."], embed_dim=8), "full", [3, 4]).shape
@@ -94,7 +94,7 @@ def token_readers(model: EmbeddingDiffusion, form: Form, telling: Sequence[int])
 
 
 def check_form(model: EmbeddingDiffusion, form: Form) -> None:
-    """Refuse a form that does not exist, or that the model has no features for.
+    """Refuse an unknown form, or a form for which the model has no features.
 
     >>> import diffinity as dy
     >>> check_form(dy.fit_markov(["a cat."]), "latent")
@@ -116,12 +116,12 @@ def _scaled(z: Tensor, noise_level: Tensor) -> Tensor:
 
 @contextmanager
 def _hidden_features(model: PlaidLM) -> Iterator[list[Tensor]]:
-    """What the last normalisation of the network gives (B, L, dim), while this thread calls the model."""
+    """The output (B, L, dim) of the network's last normalisation, captured while this thread calls the model."""
     outputs: list[Tensor] = []
     thread = threading.get_ident()
 
     def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
-        if threading.get_ident() == thread:  # the model may be in use elsewhere too
+        if threading.get_ident() == thread:  # other threads may use the model too
             outputs.append(output)
 
     handle = model.modules.model.output_norm.register_forward_hook(keep)
@@ -134,8 +134,8 @@ def _hidden_features(model: PlaidLM) -> Iterator[list[Tensor]]:
 class ClassifierHead(nn.Module):
     """Log-odds (B,) that a noisy text is in the language, from features (B, L, F) and γ (B,).
 
-    Dilated convolutions over positions, then maximum and mean over them: the maximum finds a part that must
-    stand somewhere, the mean counts what must stand everywhere.
+    Dilated convolutions over positions, then maximum and mean over them: the maximum finds a feature that must
+    occur somewhere, the mean measures a feature that must occur everywhere.
 
     >>> ClassifierHead(features=8, length=5)(torch.zeros(2, 5, 8), torch.zeros(2)).shape
     torch.Size([2])
@@ -152,7 +152,7 @@ class ClassifierHead(nn.Module):
         self.judge = nn.Sequential(nn.Linear(2 * width, width), nn.GELU(), nn.Linear(width, 1))
 
     def begin_with(self, readers: Tensor) -> None:
-        """Let the first channels read along these directions (K, F)."""
+        """Initialise the first channels with these directions (K, F)."""
         k = min(readers.shape[0], self.read.weight.shape[0])
         with torch.no_grad():
             self.read.weight[:k] = readers[:k].to(self.read.weight)
@@ -194,7 +194,7 @@ def _level_features(noise_level: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class NoisyClassifier:
-    """A head with what it reads: log-odds that the text under the noise is in the language.
+    """A classifier head with its input features: log-odds that the clean text is in the language.
 
     >>> NoisyClassifier("latent", (), ClassifierHead(8, 5)).form
     'latent'
@@ -207,7 +207,7 @@ class NoisyClassifier:
     def log_odds(
         self, model: EmbeddingDiffusion, z: Tensor, noise_level: Tensor, x_selfcond: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """The log-odds (B,) for z (B, L, d) at noise_level (B,), and the denoiser's logits where it was called."""
+        """The log-odds (B,) for z (B, L, d) at noise_level (B,), and the denoiser's logits if it was called."""
         seen = observe(model, self.form, self.telling, z, noise_level, x_selfcond)
         return self.head(seen.features, noise_level), seen.logits
 

@@ -1,8 +1,8 @@
 """Guidance of embeddings towards a language: from the marginals given acceptance to a shift of x̂.
 
-`Reading` gives q − p, the difference between the marginals given acceptance and the model's distributions. Here it
-becomes a shift, in closed form or through the network's Jacobian. The guided estimate q·E is passed to the next
-step as self-conditioning.
+`Reading` gives q − p, the difference between the marginals given acceptance and the model's distributions. This
+module turns it into a shift, in closed form or through the network's Jacobian. The guided estimate q·E is passed
+to the next step as self-conditioning.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from diffinity.guidance.reading import Reading
 from diffinity.models.plaid import matmul_per_sample
 from diffinity.models.protocol import EmbeddingDiffusion
 
-ALMOST_CERTAIN = 1e-6  # a language that has all but this much of the probability needs no steering
+ALMOST_CERTAIN = 1e-6  # no guidance if 1 − P(L) is smaller than this
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class LanguageGuidance:
     """Steers towards the language of an automaton, or of one automaton per sample.
 
     `scale` is the guidance scale, or a function of the share of steps done; `start` the share of steps before
-    guidance sets in; `guided_selfcond` hands q·E to the next step (the paper's own method does not).
+    guidance begins; `guided_selfcond` passes q·E to the next step as self-conditioning (the paper's method does
+    not).
     """
 
     automata: TokenAutomaton | Sequence[TokenAutomaton]
@@ -52,11 +53,11 @@ class LanguageGuidance:
         return self._guided(model, step, scale)
 
     def reading(self, logits: Tensor, step: DenoisingStep) -> Reading:
-        """What acceptance says of the logits (B, L, V)."""
+        """The acceptance of the logits (B, L, V)."""
         return Reading(logits, self.automata, backend=self.backend)
 
     def _guided(self, model: EmbeddingDiffusion, step: DenoisingStep, scale: float) -> Prediction:
-        """In closed form: the shift is scale·(q − p)·E, with no pass back through the network."""
+        """In closed form: the shift is scale·(q − p)·E, without a backward pass through the network."""
         logits = step.denoise(model)
         p, embedding = logits.softmax(dim=-1), model.embedding
         x = matmul_per_sample(p, embedding)

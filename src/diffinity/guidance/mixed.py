@@ -1,4 +1,4 @@
-"""Two guidance methods in one run: one for the noisy steps and another for the rest, or each for some samples."""
+"""Two guidance methods in one run: one for the noisy steps and one for the rest, or one per part of the batch."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class MixedGuidance:
 
 @dataclass(frozen=True)
 class SplitGuidance:
-    """`first` for the samples that `in_first` (B,) names, `second` for the others.
+    """`first` for the samples selected by `in_first` (B,), `second` for the others.
 
-    Each is made for its own samples. A network call is made for each part: as much work as one for both.
+    Each guidance is created for its own samples. Each part needs its own network call, which costs as much as one
+    call for both parts.
 
     >>> from diffinity.guidance.base import Unguided
     >>> SplitGuidance(Unguided(), Unguided(), (True, False)).in_first

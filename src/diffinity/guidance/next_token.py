@@ -1,10 +1,11 @@
 """The choice of the next token of a text: which tokens can be completed, and a draw from them.
 
 A table log ψ (length + 1, S + 1) has a value for every number of tokens and automaton state. `completable` says
-only whether the text can be finished within the length: a step draws from the model's distribution over the tokens
-after which it can. This is not p(text | L): a probable token may have only improbable completions. `look_ahead` is
-the probability of acceptance for tokens that are drawn independently, ψ_k[s] = Σ_v u_k[v]·ψ_{k+1}[δ(s, v)]; it is
-the proposal of particles. The last column of a table, −inf, belongs to the transition −1.
+only whether the text can be finished within the length. A step then draws from the model's distribution over the
+tokens after which the text can be finished. This is not p(text | L): a probable token may have only improbable
+completions. `look_ahead` is the probability of acceptance for tokens that are drawn independently, ψ_k[s] = Σ_v
+u_k[v]·ψ_{k+1}[δ(s, v)]; it is the proposal of particles. The last column of a table, −inf, belongs to the
+transition −1.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from numpy.typing import NDArray
 from diffinity.alignment import TokenAutomaton
 from diffinity.models.protocol import CausalModel
 
-FREE_TEXTS = 128  # from which the model without memory is taken
+FREE_TEXTS = 128  # unconstrained texts from which token frequencies are estimated
 FREE_SEED = 0
-SMALLEST = 1e-30  # of a frequency: what can be met must not look impossible
-KEPT_FREQUENCIES = 4  # tables (length, V) that a model keeps
+SMALLEST = 1e-30  # of a frequency: no possible token may have probability 0
+KEPT_FREQUENCIES = 4  # tables (length, V) cached per model
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -44,7 +45,7 @@ def completable(automaton: TokenAutomaton, length: int) -> Floats:
 
 
 def has_end(automaton: TokenAutomaton) -> bool:
-    """Whether an end token ends the texts of an automaton: what comes after it no longer matters.
+    """Whether the texts of an automaton end at an end token, so that any tokens may follow it.
 
     >>> import diffinity as dy
     >>> vocabulary = dy.Vocabulary([b"a", None], eos_id=1)
@@ -55,9 +56,9 @@ def has_end(automaton: TokenAutomaton) -> bool:
 
 
 def look_ahead(automaton: TokenAutomaton, frequencies: Floats) -> Floats:
-    """The table of how probable acceptance is from each state, for tokens drawn independently by `frequencies`.
+    """The table of the acceptance probability from each state, for tokens drawn independently from `frequencies`.
 
-    A text that has ended is accepted for good.
+    A text that has ended stays accepted.
 
     >>> import diffinity as dy
     >>> automaton = dy.align(dy.Regex("a*b"), dy.Vocabulary([b"a", b"b", None], eos_id=2), "eos")
@@ -82,7 +83,7 @@ def look_ahead(automaton: TokenAutomaton, frequencies: Floats) -> Floats:
 
 
 def allowed_tokens(automaton: TokenAutomaton, log_psi: Floats, states: Ints) -> Floats:
-    """log ψ after each token (R, V) from the states (R,), for the row (S + 1,) of a table that comes after it."""
+    """log ψ after each token (R, V) from the states (R,), given the next row (S + 1,) of a table."""
     by_class = log_psi[automaton.next[states]]  # (R, C)
     return np.asarray(by_class[:, automaton.class_of])
 
@@ -90,7 +91,7 @@ def allowed_tokens(automaton: TokenAutomaton, log_psi: Floats, states: Ints) -> 
 def draw_tokens(scores: Floats, uniforms: Floats, top_p: float = 1.0) -> tuple[Ints, Floats]:
     """A token of each row in proportion to exp(scores (R, V)), by uniforms (R,) from [0, 1); log Σ exp(scores).
 
-    `top_p` below 1 keeps the fewest most probable tokens that have that much of the sum.
+    `top_p` below 1 keeps the smallest set of most probable tokens whose share of the sum reaches `top_p`.
 
     >>> draw_tokens(np.array([[0.2, -np.inf, 2.0]]), np.array([0.3]))[0].tolist()
     [2]
@@ -105,7 +106,7 @@ def draw_tokens(scores: Floats, uniforms: Floats, top_p: float = 1.0) -> tuple[I
     cumulated = weights.cumsum(axis=1)
     total = cumulated[:, -1]
     drawn = (cumulated <= (uniforms * total)[:, None]).sum(axis=1)
-    last = weights.shape[1] - 1 - (weights[:, ::-1] > 0).argmax(axis=1)  # rounding must not go beyond it
+    last = weights.shape[1] - 1 - (weights[:, ::-1] > 0).argmax(axis=1)  # rounding must not exceed this index
     return np.minimum(drawn, last), peak + np.log(total)
 
 
@@ -113,9 +114,10 @@ _frequencies: WeakKeyDictionary[CausalModel, dict[tuple[int, ...], Floats]] = We
 
 
 def free_frequencies(model: CausalModel, length: int, context: Sequence[int] | None = None) -> Floats:
-    """The model's distribution at each position, (length, V), averaged over free texts that go on that far.
+    """The model's distribution at each position, (length, V), averaged over unconstrained texts that reach it.
 
-    Where all have ended before, it is that of the position before. A model keeps the last few of these tables.
+    If all texts have ended before a position, the distribution of the previous position is used. The last few
+    tables of a model are cached.
     """
     tables = _frequencies.setdefault(model, {})
     key = (length, *(context or ()))

@@ -1,7 +1,7 @@
 """Path guidance: posterior guidance given one path of automaton states instead of all paths.
 
 The average over all paths distributes the shift over every position where the constraint could be met. One path
-concentrates it, and remains the best path because the latent follows it.
+concentrates the shift, and it remains the best path because the latent follows it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from diffinity.models.protocol import EmbeddingDiffusion
 class PathGuidance(LanguageGuidance):
     """Closed form along the most probable path of states; with `jacobian`, through the network instead.
 
-    `draw` takes a path from the posterior at each step (from that seed) instead of the most probable one.
+    With `draw`, a path is drawn from the posterior at each step (with this seed) instead of the most probable
+    path.
     """
 
     jacobian: bool = False

@@ -19,18 +19,18 @@ GuidanceName = Literal["auto", "fast", "best", "mixed", "gradient", "posterior",
 Automata = Sequence[TokenAutomaton]
 
 
-NOISY = 0.35  # the share of steps that "auto" gives to the gradient: what half of the time of an unguided run buys
+NOISY = 0.35  # share of "auto" steps with the gradient: costs half the time of an unguided run
 
 
 def _auto(automata: Automata, scale: float) -> Guidance:
     return MixedGuidance(GradientGuidance(automata, scale), PosteriorGuidance(automata, scale), NOISY)
 
 
-CHAIN_SHARE = 0.6  # of the guidance scale that chain guidance takes: 1.5 where the others take 2.5
+CHAIN_SHARE = 0.6  # factor on the guidance scale for chain guidance: 1.5 instead of 2.5
 
 
 def chain_where_small(automata: Automata, scale: float) -> Guidance:
-    """What "auto" is for a model with bigrams: `chain` for small automata, else the same as without bigrams."""
+    """`auto` for a model with bigrams: `chain` for small automata, otherwise as for a model without bigrams."""
     small = [automaton.n_states <= MOST_STATES for automaton in automata]
     few = [automaton for automaton, fits in zip(automata, small, strict=True) if fits]
     many = [automaton for automaton, fits in zip(automata, small, strict=True) if not fits]
@@ -56,10 +56,10 @@ _MAKERS: dict[str, Callable[[Automata, float], Guidance | None]] = {
 
 
 def named_guidance(name: str, automata: Automata, scale: float = 2.5) -> Guidance | None:
-    """The guidance of that name towards the automata, one for each sample; None for "none".
+    """The guidance with this name, for one automaton per sample; None for "none".
 
-    "auto" and "best" are those of a model without bigrams; `chain_where_small` makes both for a model with them.
-    "fast" and "best" are two ends of what time buys (docs/sampling.md has the figures).
+    "auto" and "best" are for a model without bigrams; for a model with bigrams use `chain_where_small`. "fast" is
+    the cheapest and "best" the most expensive preset (docs/sampling.md has the figures).
 
     >>> named_guidance("path", [], scale=1.5).scale
     1.5
@@ -69,7 +69,7 @@ def named_guidance(name: str, automata: Automata, scale: float = 2.5) -> Guidanc
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that no guidance has.
+    """Refuse an unknown guidance name.
 
     >>> check_name("auto")
     """

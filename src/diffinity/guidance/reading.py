@@ -23,9 +23,10 @@ from diffinity.alignment import TokenAutomaton
 
 @dataclass(frozen=True)
 class Reading:
-    """A step's logits read against the constraint: log P(L), and on demand q, q − p and q·E.
+    """The acceptance of a step's logits under the constraint: log P(L), and on demand q, q − p and q·E.
 
-    With `path`, q is given one path of automaton states, the most probable one or the one that `path_seed` draws.
+    With `path`, q is conditioned on one path of automaton states: the most probable path, or one drawn with
+    `path_seed`.
 
     >>> import torch, diffinity as dy
     >>> ab = dy.align(dy.Regex("ab|ba"), dy.Vocabulary([b"a", b"b"]), framing="exact")
@@ -42,7 +43,7 @@ class Reading:
 
     @property
     def log_p_language(self) -> Tensor:
-        """log P(L), (B,), float64; with `path`, that of the path."""
+        """log P(L), (B,), float64; with `path`, the log probability of the path."""
         return self._whole.log_p_language
 
     @property
@@ -59,13 +60,13 @@ class Reading:
         return acceptance(self.logits, self.automata, logits=True, backend=self.backend)
 
     def gradient(self, softmax: Tensor) -> GradientAcceptance:
-        """log P(L) and q − p, which may take the place of the softmax."""
+        """log P(L) and q − p, which may overwrite the softmax."""
         return gradient_acceptance(
             self.logits, self.automata, softmax, path=self.path, seed=self.path_seed, backend=self.backend
         )
 
     def mean(self, softmax: Tensor, x: Tensor, embedding: Tensor, certain: float | None = None) -> MeanAcceptance:
-        """log P(L) and q·E, where x is p·E; the softmax may be written over.
+        """log P(L) and q·E, where x is p·E; the softmax may be overwritten.
 
         Samples whose log P(L) is above −`certain` keep x.
         """

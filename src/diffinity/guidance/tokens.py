@@ -1,4 +1,4 @@
-"""PLAID's own guidance: raise (or lower) the probability of given tokens at given places.
+"""PLAID's own guidance: raise (or lower) the probability of given tokens at given positions.
 
 The update is the paper's: x̂ ← x̂ + (σ²/α)·∇_z Σ weight·log p(token at place | z). It covers prefix
 completion, infilling, lexical constraints and negation, one token at a time.
@@ -22,9 +22,9 @@ from diffinity.models.protocol import EmbeddingDiffusion
 
 @dataclass(frozen=True)
 class TokenTarget:
-    """One token, how strongly, and where: a position, 'any' of them or 'all' of them.
+    """A token, its weight and its position: an index, 'any' position or 'all' positions.
 
-    With `complement` the target is that the token does *not* stand there.
+    With `complement` the target is that the token does *not* occur there.
 
     >>> TokenTarget(token=5, weight=2.0, position="any")
     TokenTarget(token=5, weight=2.0, position='any', complement=False)
@@ -96,7 +96,7 @@ def log1mexp(log_p: Tensor) -> Tensor:
     """
     log_p = log_p.clamp(max=-1e-7)
     near_one = log_p > -math.log(2)
-    # Each branch sees only arguments at which its gradient is finite: `where` alone would pass NaN through.
+    # Each branch gets only arguments with a finite gradient: `where` alone would propagate NaN.
     by_expm1 = torch.log(-torch.expm1(torch.where(near_one, log_p, -1.0)))
     by_log1p = torch.log1p(-torch.exp(torch.where(near_one, -1.0, log_p)))
     return torch.where(near_one, by_expm1, by_log1p)

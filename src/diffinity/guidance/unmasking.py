@@ -7,8 +7,8 @@
 | `dingo` | the most confident of the model | the most probable that can be completed (Suresh et al., 2025) |
 | `none` | the most confident of the model | drawn from the model |
 
-At temperature 0 a draw is the most probable string. The committed tokens can always be completed: they are part of
-an accepted string, or a completion was searched for.
+At temperature 0 a draw is the most probable string. The committed tokens can always be completed: either they are
+part of an accepted string, or a completion was found by search.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Choice:
-    """What one row commits at a step: tokens at some of its open positions, by their indices among these."""
+    """The tokens that one row commits at a step, with the indices of their positions among the open positions."""
 
     chosen: Ints  # (k,)
     ids: Ints  # (k,)
@@ -44,15 +44,15 @@ class Choice:
 
 @dataclass(frozen=True)
 class Opening:
-    """One row at a step: the distributions of its open positions, and which of them may get a token now."""
+    """One row at a step: the distributions of its open positions, and the positions that may get a token now."""
 
     logits: Tensor  # (M, V), divided by the temperature
-    string: PartialString | None  # None where nothing constrains
-    at: Ints  # (M,): the open positions, from the first of the window
+    string: PartialString | None  # None without a constraint
+    at: Ints  # (M,): the open positions, relative to the window
     may: NDArray[np.bool_]  # (M,): whether a position is in the block
     count: int  # of tokens to commit
     rate: float  # of positions that an ancestral step unmasks
-    draws: Floats  # numbers from [0, 1): one a position for the order, then 3·l + 1 for the tokens
+    draws: Floats  # from [0, 1): one per position for the order, then 3·l + 1 for the tokens
     greedy: bool  # temperature 0
 
     def probs(self, rows: Ints | None = None) -> Tensor:
@@ -61,7 +61,7 @@ class Opening:
         return logits.float().softmax(dim=-1)
 
     def positions(self, order: Order, sure: Floats) -> Ints:
-        """The open positions that get a token now, surest first."""
+        """The open positions that get a token now, most confident first."""
         by_chance = self.draws[self.at]
         if order == "ancestral":
             return np.flatnonzero(self.may & (by_chance < self.rate))
@@ -122,7 +122,7 @@ def _free(opening: Opening, order: Order) -> tuple[Ints, Ints]:
 
 
 def _independent_tokens(probs: Floats, opening: Opening, chosen: Ints) -> Ints:
-    """A token for each of the positions by itself, from probs (k, V)."""
+    """One independent token per position, from probs (k, V)."""
     if opening.greedy:
         return probs.argmax(axis=1).astype(np.int64)
     length = (len(opening.draws) - 1) // 4
@@ -131,14 +131,14 @@ def _independent_tokens(probs: Floats, opening: Opening, chosen: Ints) -> Ints:
 
 
 def _sure(opening: Opening, order: Order) -> Floats:
-    """(M,): how sure the model is of each open position; only where the order asks."""
+    """(M,): the model's confidence at each open position; computed only if the order needs it."""
     if order == "confidence":
         return opening.probs().amax(dim=-1).double().cpu().numpy()
     return _negative_entropy(opening.probs()) if order == "entropy" else np.zeros(len(opening.at))
 
 
 def _sure_given(opening: Opening, order: Order) -> Floats:
-    """As `_sure`, given acceptance."""
+    """Like `_sure`, given acceptance."""
     string = _string(opening)
     if order == "confidence":
         return string.confidence

@@ -1,6 +1,6 @@
 """The interface of a denoising process: begin, predict, step, finish; and the random numbers of a sample.
 
-The loop (`generation/loop.py`) uses nothing else of a process. Only `predict` calls the network; `step` is a pure
+The loop (`generation/loop.py`) uses only these methods. Only `predict` calls the network; `step` is a pure
 function of the state, the prediction and the draws.
 """
 
@@ -31,7 +31,7 @@ class Cancellation(Protocol):
 
 
 class StepPrediction(Protocol):
-    """What the network, and the constraint on top of it, say at one step."""
+    """The prediction of the network and the guidance at one step."""
 
     @property
     def logits(self) -> Tensor:
@@ -40,11 +40,11 @@ class StepPrediction(Protocol):
 
     @property
     def log_acceptance(self) -> Tensor | None:
-        """(B,): log P(L) of the distributions at this step, where a language guides."""
+        """(B,): log P(L) of the distributions at this step, with a constraint."""
         ...
 
     def select(self, rows: Tensor) -> Self:
-        """Those of some rows, perhaps more than once."""
+        """The prediction of some rows; rows may repeat."""
         ...
 
 
@@ -58,7 +58,7 @@ class State(Protocol):
 
     @property
     def prediction(self) -> StepPrediction | None:
-        """Of the last step."""
+        """The prediction of the last step."""
         ...
 
     @property
@@ -67,7 +67,7 @@ class State(Protocol):
         ...
 
     def select(self, rows: Tensor) -> Self:
-        """The state of some rows, perhaps more than once."""
+        """The state of some rows; rows may repeat."""
         ...
 
     def draft(self) -> tuple[Tensor, Tensor]:
@@ -80,7 +80,7 @@ P = TypeVar("P", bound=StepPrediction)
 
 
 class Process(Protocol[S, P]):
-    """One way from noise to text."""
+    """A process from noise to text."""
 
     @property
     def num_inference_steps(self) -> int: ...
@@ -90,7 +90,7 @@ class Process(Protocol[S, P]):
         ...
 
     def predict(self, state: S) -> P:
-        """The network, and what the guidance makes of it."""
+        """The prediction of the network and the guidance."""
         ...
 
     def step(self, state: S, prediction: P, draws: Draws) -> S:
@@ -98,24 +98,24 @@ class Process(Protocol[S, P]):
         ...
 
     def finish(self, state: S) -> Ending:
-        """What the state as it stands ends in."""
+        """The ending of the current state."""
         ...
 
 
 @dataclass(frozen=True)
 class Ending:
-    """What a run ends in: distributions to decode, or tokens where nothing is left to decide."""
+    """The result of a run: distributions to decode, or tokens if all positions are decided."""
 
     logits: Tensor | None = None  # (B, L, V)
     tokens: Tensor | None = None  # (B, L)
-    log_p_text: Tensor | None = None  # (B,), float64: of the tokens, as they were taken
+    log_p_text: Tensor | None = None  # (B,), float64: log-probability of the tokens when drawn
 
     def select(self, rows: Tensor) -> Ending:
-        """Those of some rows."""
+        """The ending of some rows."""
         return Ending(*(None if part is None else part[rows.to(part.device)] for part in self._parts()))
 
     def log_acceptance(self, automata: Sequence[TokenAutomaton]) -> Tensor:
-        """log P(L) of every row, (B,): of tokens 0 where they are accepted, −inf where not."""
+        """log P(L) of every row, (B,). For tokens it is 0 if they are accepted, otherwise −inf."""
         if self.tokens is None:
             assert self.logits is not None
             return acceptance(self.logits, automata, logits=True).log_p_language
@@ -138,7 +138,7 @@ class Ending:
 def _repaired(tokens: Tensor, automata: Sequence[TokenAutomaton]) -> Tensor:
     """The tokens (B, L); a row that is not accepted is replaced by the accepted string with the fewest changes.
 
-    Only what was written without guidance needs it.
+    Only texts written without guidance need this.
     """
     refused = [i for i, ids in enumerate(tokens.tolist()) if not automata[i].accepts(ids)]
     for i in refused:
@@ -167,8 +167,8 @@ def most_probable(prediction: StepPrediction | None) -> tuple[Tensor, Tensor]:
 class Draws:
     """Random numbers with one generator per sample, so that a sample does not depend on its batch.
 
-    A sample's seed is the pair (seed, index); its K rows (particles) share its generator. Drawn on the CPU and
-    moved: a sample is the same on every device, up to the network's rounding.
+    A sample's seed is the pair (seed, index); its K rows (particles) share its generator. Numbers are drawn on the
+    CPU and then moved, so a sample is the same on every device, up to the network's rounding.
 
     >>> alone, beside = Draws([(0, 7)]), Draws([(0, 5), (0, 7)])
     >>> bool((alone.normal(2, 3)[0] == beside.normal(2, 3)[1]).all())
@@ -180,7 +180,7 @@ class Draws:
         self._generators = [sample_generator(*seed) for seed in seeds]
 
     def select(self, samples: Sequence[int]) -> Draws:
-        """The draws of some samples, from where they are."""
+        """The draws of some samples, continued from their current state."""
         chosen = Draws((), self._rows)
         chosen._generators = [self._generators[i] for i in samples]
         return chosen
@@ -197,7 +197,7 @@ class Draws:
         return self._draw_rows(shape, torch.rand)
 
     def seeds(self) -> list[tuple[int, int]]:
-        """A seed of its own for every row."""
+        """A separate seed for every row."""
         return [
             (int(seed), 0)
             for generator in self._generators

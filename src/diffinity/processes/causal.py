@@ -1,8 +1,8 @@
-"""The process of a causal model: from left to right, one token of each text at a step.
+"""The process of a causal model: from left to right, one token of each text per step.
 
-Every token is drawn from those after which the text can be completed within the length, so every text satisfies
-its constraint. This alone is not p(text | L). A weighted process, for particles, proposes tokens by the
-probability of acceptance after them (`guidance/next_token.py`), and the weights correct the difference.
+Every token is drawn among the tokens after which the text can be completed within the length, so every text
+satisfies its constraint. The texts do not follow p(text | L). A weighted process, for particles, proposes tokens
+by the probability of acceptance after them (`guidance/next_token.py`), and the weights correct the difference.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from diffinity.processes.tokens import TokenPrediction
 
 Method = Literal["auto", "none"]
 METHODS: tuple[Method, ...] = ("auto", "none")
-PINNED = -1e9  # the logit of every other token where one stands
-ENDS_SOONER = 50.0  # the logit of the end token where nothing is known: a text cut short ends as soon as it can
+PINNED = -1e9  # logit of all other tokens at a position with a committed token
+ENDS_SOONER = 50.0  # logit of the end token at open positions: a stopped text ends as soon as it can
 
 
 class Reader:
-    """The logits behind token strings, computed from where the network has read them before.
+    """The logits after token strings, computed with a cache of the tokens that the network has already read.
 
-    What was read is only a cache: any strings may be asked for, in any order, and rows may be dropped or repeated.
+    Any strings may be requested, in any order, and rows may be dropped or repeated.
     """
 
     def __init__(self, model: CausalModel, length: int, context: Sequence[int] | None) -> None:
         self._model, self._length, self._context = model, length, context
-        self.end = model.eos_token_id or 0  # what a draft shows where nothing is written
-        self._read: Tensor | None = None  # (n, k): what the continuations hold
+        self.end = model.eos_token_id or 0  # shown in drafts at unwritten positions
+        self._read: Tensor | None = None  # (n, k): the tokens in the cache
         self._continuations: Continuations
 
     def logits(self, tokens: Tensor) -> Tensor:
-        """(R, V), of the token behind tokens (R, k)."""
+        """Logits (R, V) of the token after tokens (R, k)."""
         rows = self._rows(tokens)
         if rows is None or self._read is None:
             self._continuations = self._model.start(len(tokens), self._length, self._context)
@@ -65,7 +65,7 @@ class Reader:
         return self._continuations.logits()
 
     def _rows(self, tokens: Tensor) -> list[int] | None:
-        """Where the beginning of each string was read; None if one was not."""
+        """The cache row with the beginning of each string; None if a string is not cached."""
         if self._read is None or self._read.shape[1] > tokens.shape[1]:
             return None
         before = tokens[:, : self._read.shape[1]]
@@ -80,10 +80,10 @@ class Reader:
 class CausalState:
     """A batch of texts between two tokens."""
 
-    tokens: Tensor  # (B, L) on the CPU, OPEN where there is none yet
+    tokens: Tensor  # (B, L) on the CPU, OPEN at unwritten positions
     step: int  # tokens written
     log_p_text: Tensor  # (B,), float64: of the tokens under the model
-    states: Ints  # (B,): of each row's automaton; its start where nothing guides
+    states: Ints  # (B,): automaton state of each row; the start without guidance
     reader: Reader
     prediction: TokenPrediction | None = None  # of the last step
     log_ratio: Tensor | None = None  # (B,), float64
@@ -95,17 +95,17 @@ class CausalState:
         )
 
     def draft(self) -> tuple[Tensor, Tensor]:
-        """The tokens so far (B, L), which are certain; behind them the end token, with probability 0."""
+        """The tokens so far (B, L), with probability 1; after them the end token, with probability 0."""
         written = self.tokens != OPEN
         return self.tokens.masked_fill(~written, self.reader.end), written.double()
 
 
 @dataclass(frozen=True)
 class CausalProcess:
-    """One way to write from left to right: the model, the automata (one a row), the temperature.
+    """Generation from left to right: the model, the automata (one per row), the temperature.
 
     `method` "none" draws from the model alone. Temperature 0 takes the most probable token; `top_p` below 1 keeps
-    the fewest most probable of the allowed tokens that have that much of them. `context` are the token ids of a
+    the smallest set of most probable allowed tokens whose share reaches `top_p`. `context` are the token ids of a
     prompt. A step is one token, and one network call for the rows that have not ended.
     """
 
@@ -138,7 +138,7 @@ class CausalProcess:
         return CausalState(tokens, 0, log_p_text, states, Reader(self.model, length, self.context))
 
     def predict(self, state: CausalState) -> TokenPrediction:
-        """The distributions of the next token of the texts that have not ended; for particles, log ψ of all."""
+        """The next-token distributions of the texts that have not ended; for particles, log ψ of all texts."""
         batch, length = state.tokens.shape
         running = np.flatnonzero(~self._ended(state))
         log_psi = None
@@ -149,7 +149,7 @@ class CausalProcess:
         logits = torch.empty(0, 1, 1)
         if len(running):
             logits = state.reader.logits(state.tokens[running, : state.step])[:, None]
-            if logits.device.type == "cpu" or state.step == 0:  # elsewhere looking means waiting for the device
+            if logits.device.type == "cpu" or state.step == 0:  # on a GPU the check would wait for the device
                 check_logits(self.model, logits, len(running), 1, f"at step {state.step + 1}")
         rows = torch.from_numpy(running)
         return TokenPrediction(rows, logits, state.step, batch, length, None, log_psi)
@@ -164,7 +164,7 @@ class CausalProcess:
         log_p = self._log_p(prediction.own_logits[:, 0])
         log_psi = self._log_psi(state, running)
         scores = log_p if log_psi is None else log_p + log_psi
-        dead = scores.max(axis=1) == -np.inf  # the model finds none of the allowed tokens possible
+        dead = scores.max(axis=1) == -np.inf  # the model gives all allowed tokens probability 0
         if log_psi is not None:
             scores[dead] = log_psi[dead]
         if self.temperature == 0:
@@ -184,7 +184,7 @@ class CausalProcess:
         return replace(after, tokens=tokens, log_p_text=log_p_text, states=states)
 
     def finish(self, state: CausalState) -> Ending:
-        """The tokens of texts that are written; else distributions around them, for the shortest completion."""
+        """The tokens of finished texts; otherwise distributions around the tokens, for the shortest completion."""
         tokens, open_places = state.tokens.clone(), state.tokens == OPEN
         if bool((self._ended(state) | ~open_places.numpy().any(axis=1)).all()):
             for i, automaton in enumerate(self.automata):
@@ -198,7 +198,7 @@ class CausalProcess:
         return Ending(torch.where(open_places[:, :, None], logits, pinned))
 
     def _ended(self, state: CausalState) -> NDArray[np.bool_]:
-        """(B,): the texts whose end token stands."""
+        """(B,): whether a text has an end token."""
         ends = np.array([automaton.eos_id if has_end(automaton) else OPEN - 1 for automaton in self.automata])
         return np.asarray((state.tokens.numpy() == ends[:, None]).any(axis=1))
 
@@ -209,7 +209,7 @@ class CausalProcess:
         return log_p
 
     def _log_psi(self, state: CausalState, running: Ints) -> Floats | None:
-        """log ψ after each token (R, V) of the running rows; None where nothing constrains."""
+        """log ψ after each token (R, V) of the running rows; None without a constraint."""
         if self.method == "none":
             return None
         log_psi = np.empty((len(running), self.model.vocab_size))
@@ -230,7 +230,7 @@ class CausalProcess:
 
 
 def check_draw(temperature: float, top_p: float = 1.0) -> None:
-    """Refuse a temperature or a nucleus that tokens can't be drawn by.
+    """Refuse an invalid temperature or top-p.
 
     >>> check_draw(temperature=-1)
     Traceback (most recent call last):

@@ -1,7 +1,7 @@
 """Gaussian noise on token embeddings: the process of PLAID and of every other `EmbeddingDiffusion`.
 
 Ancestral sampling is equation 33 of *Variational Diffusion Models* (Kingma et al., 2021), as PLAID does it;
-DDIM is its deterministic sibling. The state is float64, the network runs in its own type.
+DDIM is the deterministic variant. The state is float64, the network runs in its own type.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from diffinity.models.schedule import NoiseLevel
 from diffinity.processes.base import Draws, Ending, most_probable
 
 Grid = Literal["uniform", "plaid", "langflow"]
-LANGFLOW_END = 1e-5  # how far from 0 and 1 LangFlow's times stay
+LANGFLOW_END = 1e-5  # distance of LangFlow's times from 0 and 1
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,16 @@ class SamplerState:
 class GaussianProcess:
     """A denoising process of embeddings: the model, the guidance, the grid of times and the update.
 
-    `grid="uniform"` takes T equal steps from t = 1 to t = 0. `grid="plaid"` repeats PLAID's own loop: times
-    linspace(1, 0, T) with steps of 1/T between them, the last of which changes nothing. `grid="langflow"` repeats
-    LangFlow's: T steps between the times linspace(1 − 1e-5, 1e-5, T + 1). LangFlow counts network calls, and the
-    last one updates nothing: its 128 steps are 127 here.
+    `grid="uniform"` takes T equal steps from t = 1 to t = 0. `grid="plaid"` reproduces PLAID's loop: times
+    linspace(1, 0, T) with steps of 1/T between them; the last step changes nothing. `grid="langflow"` reproduces
+    LangFlow's loop: T steps between the times linspace(1 − 1e-5, 1e-5, T + 1). LangFlow counts network calls, and
+    the last call updates nothing: its 128 steps are 127 here.
 
     `score_temp` below 1 sharpens: the predicted noise is divided by it. A `weighted` process is for particles: its
     base is the model's own sampler, so self-conditioning uses the unguided estimate, and its states have the log
     ratio of the model's kernel to the guided kernel. `show_decided` shows the network, without noise, the tokens
-    that the constraint decides; a weighted process never does: its weights need the network's own prediction.
+    that the constraint decides. A weighted process never does this, because its weights need the network's own
+    prediction.
     """
 
     model: EmbeddingDiffusion
@@ -98,18 +99,18 @@ class GaussianProcess:
         return SamplerState(z, torch.zeros_like(z, dtype=model.dtype), step=0, noise_level=noise_level)
 
     def predict(self, state: SamplerState) -> Prediction:
-        """What the model and the guidance say of the state."""
+        """The prediction of the model and the guidance for the state."""
         gamma_t, _ = self._noise_levels(state.step)
         step = DenoisingStep(
             state.z, NoiseLevel(gamma_t), state.x_selfcond, state.step, self.num_inference_steps, state.decided
         )
         prediction = self.guidance.predict(self.model, step)
-        if state.z.device.type == "cpu":  # elsewhere it would wait for the device; `finish` looks at the end
+        if state.z.device.type == "cpu":  # a GPU would wait; `finish` checks at the end
             self._check(prediction, state)
         return prediction
 
     def _check(self, prediction: Prediction, state: SamplerState) -> None:
-        """Refuse estimates that are not finite, which all later steps would carry on."""
+        """Refuse estimates that are not finite, which would propagate to all later steps."""
         if bool(torch.isfinite(prediction.x).all()):
             return
         when = f"at step {state.step + 1} of {self.num_inference_steps}"
@@ -126,7 +127,7 @@ class GaussianProcess:
         gamma_t, gamma_s = self._noise_levels(state.step)
         then, share = NoiseLevel(gamma_s), -torch.expm1(gamma_s - gamma_t)
         if prediction.shift is None or not share * then.sigma_squared > 0:
-            # A move without noise can't be another one than the model's own.
+            # A step without noise is the model's own step.
             after = self.update(state, replace(prediction, shift=None), noise)
             return replace(after, log_ratio=torch.zeros(state.z.shape[0], dtype=torch.float64))
         # The mean moves by c·α_s·shift and the standard deviation is √c·σ_s.
@@ -165,11 +166,11 @@ class GaussianProcess:
         return self.method == "ancestral" and not self._stands_still(state)
 
     def _stands_still(self, state: SamplerState) -> bool:
-        """PLAID's last step stands at t = 0 already."""
+        """PLAID's last step is already at t = 0."""
         return self.grid == "plaid" and 0 < state.step == self.num_inference_steps - 1
 
     def finish(self, state: SamplerState) -> Ending:
-        """The logits of the state as it stands, from one more network call."""
+        """The logits of the current state, from one more network call."""
         noise_level = state.noise_level.to(self.model.dtype).expand(state.z.shape[0])
         logits = self.model.denoise(state.z.to(self.model.dtype), noise_level, state.x_selfcond)
         check_logits(self.model, logits, state.z.shape[0], state.z.shape[1], "after the last step")
@@ -186,7 +187,7 @@ class GaussianProcess:
         if self.grid == "plaid":
             t = float(torch.linspace(1.0, 0.0, steps, dtype=torch.float64)[index])
             s = t - 1.0 / steps
-        elif self.grid == "langflow":  # in float32: near t = 1 a rounded time is another noise level
+        elif self.grid == "langflow":  # in float32: near t = 1 rounding changes the noise level
             t, s = torch.linspace(1.0 - LANGFLOW_END, LANGFLOW_END, steps + 1)[index : index + 2].tolist()
         else:
             t, s = 1.0 - index / steps, 1.0 - (index + 1) / steps

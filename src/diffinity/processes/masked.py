@@ -30,7 +30,7 @@ from diffinity.processes.tokens import Network, TokenPrediction, TokenState, Win
 
 @dataclass(frozen=True)
 class Planned:
-    """What a step may do: the block that is open, how many positions it commits, what the network sees."""
+    """The plan of a step: the open block, the number of positions to commit, the network's input."""
 
     block: slice
     count: int
@@ -40,10 +40,10 @@ class Planned:
 
 @dataclass(frozen=True)
 class MaskedProcess:
-    """One way to unmask: the network, the automata (one a row), the order and the method.
+    """A masked process: the network, the automata (one per row), the order and the method.
 
-    `steps` are shared out between the blocks, and a block has no more steps than positions. With `canvas` "block"
-    the network sees the text only up to the end of the block, as models do that write block after block.
+    `steps` are divided between the blocks, and a block has at most one step per position. With `canvas` "block"
+    the network sees the text only up to the end of the block, as in models that generate block by block.
     """
 
     network: Network
@@ -68,7 +68,7 @@ class MaskedProcess:
 
     @cached_property
     def plan(self) -> list[Planned]:
-        """Every step."""
+        """The plans of all steps."""
         ancestral = self.order == "ancestral"
         planned = list(schedule(self.length, self.block_length or self.length, self.steps, ancestral))
         return [
@@ -85,7 +85,7 @@ class MaskedProcess:
         return TokenState(torch.full((n, length), OPEN), 0, torch.zeros(n, dtype=torch.float64))
 
     def predict(self, state: TokenState) -> TokenPrediction:
-        """The network for the rows that are not finished, and their strings."""
+        """The network's prediction for the unfinished rows, and their partial strings."""
         planned = self.plan[state.step]
         running = [i for i in range(len(state.tokens)) if not self._is_finished(state.tokens[i], i)]
         first, stop = self._seen(planned)
@@ -100,14 +100,14 @@ class MaskedProcess:
         if self.method == "none":
             return prediction
         strings = tuple(self._string(logits[j], state.tokens[i], i, first, stop) for j, i in enumerate(running))
-        if self.method not in ("joint", "marginals"):  # the others do not ask for log P(L)
+        if self.method not in ("joint", "marginals"):  # the other methods do not need log P(L)
             return replace(prediction, strings=strings)
         accepted = torch.zeros(batch, dtype=torch.float64)
         accepted[running] = torch.tensor(over_batch(lambda j: strings[j].log_p_language, len(strings))).double()
         return replace(prediction, strings=strings, log_acceptance=accepted)
 
     def step(self, state: TokenState, prediction: TokenPrediction, draws: Draws) -> TokenState:
-        """The state with a few more tokens."""
+        """The state after committing some tokens."""
         planned, running = self.plan[state.step], prediction.running.tolist()
         first = prediction.first
         numbers = draws.uniform(4 * (self.length - first) + 1).numpy()
@@ -130,7 +130,7 @@ class MaskedProcess:
         return TokenState(tokens, done, log_p_text, prediction, log_ratio)
 
     def finish(self, state: TokenState) -> Ending:
-        """The tokens where nothing is masked any more; else the distributions of one more call around them."""
+        """The tokens if no position is masked; otherwise the distributions of one more network call."""
         tokens = state.tokens.clone()
         finished = [self._is_finished(row, i) for i, row in enumerate(tokens)]
         if all(finished):
@@ -146,7 +146,7 @@ class MaskedProcess:
         return Ending(torch.where(known[:, :, None], pinned, logits))
 
     def _seen(self, planned: Planned) -> tuple[int, int]:
-        """The positions that a step looks at: from the block on, or the block alone."""
+        """The positions that a step reads: from the block to the end, or only the block."""
         return planned.block.start, self.length if self.canvas == "full" else planned.block.stop
 
     def _string(self, logits: Tensor, tokens: Tensor, row: int, first: int, stop: int) -> PartialString:
@@ -173,7 +173,7 @@ class MaskedProcess:
         return Opening(logits, string, at, may, planned.count, planned.rate, draws, greedy=self.temperature == 0)
 
     def _is_finished(self, tokens: Tensor, row: int) -> bool:
-        """Whether a row's text can't change any more: nothing is masked, or nothing before the first end token."""
+        """Whether a row is finished: no position is masked, or none before the first end token."""
         automaton = self.automata[row]
         if automaton.framing == "eos" and automaton.eos_id is not None:
             ends = (tokens == automaton.eos_id).nonzero()
@@ -185,9 +185,10 @@ class MaskedProcess:
 def schedule(
     length: int, block_length: int, steps: int, ancestral: bool = False
 ) -> list[tuple[slice, int, float]]:
-    """At each step the positions that are open, how many it commits, and at which rate an ancestral step unmasks.
+    """For each step: the open positions, the number to commit, and the unmasking rate of an ancestral step.
 
-    Blocks share the steps evenly, and the steps of a block its positions; what is left over goes to the first.
+    Steps are divided evenly between the blocks, and the positions of a block between its steps; the first ones get
+    the remainder.
 
     >>> [(block.start, block.stop, count) for block, count, _ in schedule(length=5, block_length=3, steps=4)]
     [(0, 3, 2), (0, 3, 1), (3, 5, 1), (3, 5, 1)]
@@ -207,7 +208,7 @@ def _shares(total: int, parts: int) -> list[int]:
 
 
 def _log_ratio(prediction: TokenPrediction, j: int, choice: Choice) -> float:
-    """log P(L) − log P(L given the tokens): how much more often a guided step takes them than the model's own."""
+    """log P(L) − log P(L given the tokens): the log ratio of the model's kernel to the guided kernel."""
     assert prediction.strings is not None
     string = prediction.strings[j]
     if string.log_p_language == -np.inf:

@@ -16,14 +16,14 @@ from diffinity.processes.base import most_probable
 
 @dataclass(frozen=True)
 class TokenPrediction:
-    """What the network says of the rows that are still being written, and acceptance on top of it.
+    """The network's prediction for the unfinished rows, and its acceptance.
 
-    A guided prediction has a string for each of these rows; an unguided one has none.
+    A guided prediction has a partial string for each of these rows; an unguided prediction has none.
     """
 
-    running: Tensor  # (R,): the rows that the network was asked for
-    own_logits: Tensor  # (R, l, V): of the positions that it was asked for
-    first: int  # where these positions begin
+    running: Tensor  # (R,): the rows of the network call
+    own_logits: Tensor  # (R, l, V): at the positions of the network call
+    first: int  # the first of these positions
     batch: int
     length: int
     strings: tuple[PartialString, ...] | None = None
@@ -31,7 +31,7 @@ class TokenPrediction:
 
     @property
     def logits(self) -> Tensor:
-        """(B, L, V), zero where the network was not asked."""
+        """(B, L, V), zero at rows and positions that the network did not compute."""
         if self.own_logits.shape[:2] == (self.batch, self.length):
             return self.own_logits
         whole = self.own_logits.new_zeros(self.batch, self.length, self.own_logits.shape[2])
@@ -40,7 +40,7 @@ class TokenPrediction:
         return whole
 
     def select(self, rows: Tensor) -> TokenPrediction:
-        """That of some rows."""
+        """The prediction of some rows."""
         place = {int(row): i for i, row in enumerate(self.running.tolist())}
         moved = [(new, place[old]) for new, old in enumerate(rows.tolist()) if old in place]
         at = [i for _, i in moved]
@@ -58,9 +58,9 @@ class TokenPrediction:
 class TokenState:
     """A batch of token strings between two steps."""
 
-    tokens: Tensor  # (B, L) on the CPU; for masked noise OPEN where there is none yet
+    tokens: Tensor  # (B, L) on the CPU; for masked noise OPEN at masked positions
     step: int  # steps done
-    log_p_text: Tensor  # (B,), float64: of the tokens that stand, as they were taken
+    log_p_text: Tensor  # (B,), float64: log-probability of the committed tokens when drawn
     prediction: TokenPrediction | None = None  # of the last step
     log_ratio: Tensor | None = None  # (B,), float64
 
@@ -77,10 +77,10 @@ class TokenState:
 
 @dataclass(frozen=True)
 class Network:
-    """The only place that calls the model: tokens in, logits out, behind a prompt if there is one.
+    """The only place that calls the model: tokens in, logits out, after a prompt if there is one.
 
     `cfg_scale` w above 0 is LLaDA's classifier-free guidance: logits (1 + w)·conditional − w·unconditional,
-    where the unconditional ones see a masked prompt.
+    where the unconditional logits see a masked prompt.
     """
 
     model: TokenDiffusion
@@ -90,7 +90,7 @@ class Network:
     def __call__(self, tokens: Tensor, t: float) -> Tensor:
         """Logits (B, l, V) for tokens (B, l) at time t, in the model's type and on its device."""
         logits = self._logits(tokens, t)
-        if logits.device.type == "cpu" or t >= 1.0:  # elsewhere looking means waiting for the device
+        if logits.device.type == "cpu" or t >= 1.0:  # on a GPU the check would wait for the device
             check_logits(self.model, logits, tokens.shape[0], tokens.shape[1], f"at time {t:.3g}")
         return logits
 
@@ -105,19 +105,19 @@ class Network:
             return model.logits(tokens, times, prompt)
         both = torch.cat([prompt, torch.full_like(prompt, model.mask_id)])
         given, free = model.logits(torch.cat([tokens, tokens]), torch.cat([times, times]), both).chunk(2)
-        impossible = torch.isneginf(given) | torch.isneginf(free)  # such as the mask itself: −inf less −inf is NaN
+        impossible = torch.isneginf(given) | torch.isneginf(free)  # such as the mask: −inf − (−inf) is NaN
         return (free + (self.cfg_scale + 1) * (given - free)).masked_fill(impossible, -torch.inf)
 
 
 @dataclass
 class Windows:
-    """The windows of one text's automaton, each made once."""
+    """The windows of one text's automaton, cached."""
 
     length: int
     _made: dict[tuple[int, int, int, int], TokenAutomaton] = field(default_factory=dict)
 
     def at(self, automaton: TokenAutomaton, before: Sequence[int], stop: int) -> TokenAutomaton:
-        """The automaton of the positions from `len(before)` to `stop`, after these tokens."""
+        """The automaton of the positions from `len(before)` to `stop`, after the tokens `before`."""
         if not before and stop == self.length:
             return automaton
         state = automaton.state_after(before)

@@ -5,8 +5,8 @@ token drawn uniformly from all V. A step draws clean tokens x₀ from the networ
 there is a constraint, and then x_s from q(x_s | x_t, x₀). The last step ends in x₀ itself, which is in L.
 
 For particles the model's own kernel is p(x_s | x_t) = Σ p(x₀)·q(x_s | x_t, x₀) over all x₀, and the guided kernel
-is the same sum over x₀ in L. Their ratio is P(L) / P(L | x_s), where the latter has each position's distribution
-multiplied by q(x_s | x_t, ·): one more forward pass of the dynamic programme.
+is the same sum over x₀ in L. Their ratio is P(L) / P(L | x_s). For P(L | x_s) each position's distribution is
+multiplied by q(x_s | x_t, ·), which takes one more forward pass of the dynamic programme.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class UniformProcess:
-    """One way to denoise tokens: the network, the automata (one a row) and the method.
+    """A uniform process: the network, the automata (one per row) and the method.
 
-    `joint` draws x₀ jointly given L; `marginals` each position by itself given L; `none` from the model. At
-    temperature 0 x₀ is the most probable string.
+    `joint` draws x₀ jointly given L; `marginals` draws each position independently given L; `none` draws from the
+    model. At temperature 0 x₀ is the most probable string.
     """
 
     network: Network
@@ -64,7 +64,7 @@ class UniformProcess:
         return TokenState(tokens, 0, torch.zeros(len(draws), dtype=torch.float64))
 
     def predict(self, state: TokenState) -> TokenPrediction:
-        """The network at the tokens as they stand, and the strings of its distributions."""
+        """The network's prediction at the current tokens, and the partial strings of its distributions."""
         logits = self.network(state.tokens, self._time(state.step))
         return self._prediction(state, logits)
 
@@ -82,7 +82,7 @@ class UniformProcess:
         return TokenPrediction(running, logits, 0, batch, length, strings, accepted)
 
     def step(self, state: TokenState, prediction: TokenPrediction, draws: Draws) -> TokenState:
-        """The tokens of the next, less noisy time."""
+        """The tokens at the next, less noisy time."""
         t, s = self._time(state.step), self._time(state.step + 1)
         length, vocab = state.tokens.shape[1], self.network.model.vocab_size
         numbers = draws.uniform(5 * length + 1).numpy()
@@ -103,7 +103,7 @@ class UniformProcess:
         return TokenState(tokens, state.step + 1, log_p_text, prediction, log_ratio)
 
     def finish(self, state: TokenState) -> Ending:
-        """The tokens after the last step; before it, the distributions at the tokens as they stand."""
+        """The tokens after the last step; before it, the distributions at the current tokens."""
         if state.step == self.num_inference_steps:
             return Ending(tokens=state.tokens, log_p_text=state.log_p_text)
         return Ending(self.network(state.tokens, self._time(state.step)).float())
@@ -171,9 +171,9 @@ def bridge(now: Ints, clean: Ints, t: float, s: float, vocab: int, draws: Floats
         return clean.copy()
     is_now = np.exp(log_bridge(now, now, clean, t, s, vocab))
     is_clean = np.where(now == clean, 0.0, np.exp(log_bridge(clean, now, clean, t, s, vocab)))
-    anything = (others * vocab).astype(np.int64)  # of the V − 1 or V − 2 others, all alike
+    anything = (others * vocab).astype(np.int64)  # one of the V − 1 or V − 2 other tokens, all equally likely
     moved = np.where(draws < is_now, now, np.where(draws < is_now + is_clean, clean, anything))
-    # An "other" token that is one of the two is drawn again among the rest, by where it fell inside its share.
+    # If the "other" token is one of the two, another token is chosen by the position of the draw inside its share.
     again = (draws >= is_now + is_clean) & ((moved == now) | (moved == clean))
     for k in np.flatnonzero(again):
         rest = np.setdiff1d(np.arange(vocab), [now[k], clean[k]])
@@ -194,7 +194,7 @@ def _log_ratio(
         return string.log_p_language
     logits = string.logits.double().cpu().clone()
     rows = torch.arange(len(now))
-    other = np.full_like(now, -1)  # a clean token that is neither
+    other = np.full_like(now, -1)  # a clean token that is neither of the two
     base = log_bridge(moved, now, other, t, s, vocab)
     for clean in (now, moved):
         at = torch.from_numpy(clean)
