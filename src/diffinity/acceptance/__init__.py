@@ -39,10 +39,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Acceptance:
-    """What the dynamic programme says of a batch."""
+    """log P(L) and marginals of a batch."""
 
     log_p_language: Tensor  # (B,), float64: log P(the string is in L)
-    marginals: Tensor  # (B, L, V): P(token k is v | the string is in L); p itself where that is impossible
+    marginals: Tensor  # (B, L, V): P(token k is v | the string is in L); p if P(L) = 0
 
     @property
     def possible(self) -> Tensor:
@@ -60,7 +60,7 @@ def acceptance(
 ) -> Acceptance:
     """log P(L) and posterior marginals for token distributions (B, L, V), or with `logits=True` their logits.
 
-    `softmax` (B, L, V) is the softmax of the logits, if the caller has computed it already.
+    `softmax` (B, L, V) is the softmax of the logits, if the caller has already computed it.
 
     `automaton` is an automaton for all samples, or a list with one per sample. The CPU runs compiled loops, a GPU
     Triton kernels (`diffinity[triton]`), other devices batched torch; `backend` overrides this choice. If P(L) of
@@ -103,7 +103,7 @@ def path_acceptance(
     seed: int | None = None,
     backend: Backend = "auto",
 ) -> Acceptance:
-    """As `acceptance`, but given one path of automaton states instead of all paths.
+    """Like `acceptance`, but conditioned on one path of automaton states instead of all paths.
 
     The path is the most probable path or, with a `seed`, a draw from the posterior (sample i from (seed, i)).
     `log_p_language` is then the log probability of this path, and `marginals` are those of the tokens along it.
@@ -132,7 +132,7 @@ def path_acceptance(
 
 @dataclass(frozen=True)
 class MeanAcceptance:
-    """What the dynamic programme says of a batch, with marginals only as far as they matter to the mean."""
+    """The acceptance of a batch with the mean embedding instead of the marginals."""
 
     log_p_language: Tensor  # (B,), float64
     mean: Tensor  # (B, L, d): q·E
@@ -152,10 +152,10 @@ def mean_acceptance(
 ) -> MeanAcceptance:
     """log P(L) and the mean embedding q·E given acceptance, for logits (B, L, V) and embedding E (V, d).
 
-    `softmax` is that of the logits, and may be written over; x (B, L, d) is its product with E. With `path`
-    given one path of states, as in `path_acceptance`. Samples whose log probability is above −`certain` keep
-    x: they need no steering. On the CPU the cost is that of the tokens outside the automaton's largest class,
-    and q itself is made only where it has to be.
+    `softmax` is the softmax of the logits and may be overwritten; x (B, L, d) is its product with E. With `path`,
+    the mean is conditioned on one path of states, as in `path_acceptance`. Samples whose log probability is above
+    −`certain` keep x: they need no guidance. On the CPU the cost grows with the number of tokens outside the
+    automaton's largest class, and q is computed only where necessary.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Regex
@@ -212,10 +212,10 @@ def _check_mean(logits: Tensor, softmax: Tensor, x: Tensor, embedding: Tensor) -
 
 @dataclass(frozen=True)
 class GradientAcceptance:
-    """What the dynamic programme says of a batch, as guidance through a network wants it."""
+    """The acceptance of a batch with the gradient for guidance through the network."""
 
     log_p_language: Tensor  # (B,), float64
-    gradient: Tensor  # (B, L, V): q − p, which is ∂log P(L)/∂logits; zero where P(L) is
+    gradient: Tensor  # (B, L, V): q − p, which is ∂log P(L)/∂logits; zero if P(L) = 0
 
 
 def gradient_acceptance(
@@ -227,9 +227,9 @@ def gradient_acceptance(
     seed: int | None = None,
     backend: Backend = "auto",
 ) -> GradientAcceptance:
-    """log P(L) and its gradient q − p by the logits (B, L, V), whose `softmax` may be written over.
+    """log P(L) and its gradient q − p with respect to the logits (B, L, V); `softmax` may be overwritten.
 
-    With `path` given one path of states, as in `path_acceptance`.
+    With `path`, both are conditioned on one path of states, as in `path_acceptance`.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Text
@@ -275,7 +275,7 @@ def _given(
 def _tilt(
     kernels: Any, logits: Tensor, automata: Sequence[TokenAutomaton], path: bool, seed: int | None
 ) -> tuple[Any, Any]:
-    """The kernels' weights, and how q differs from p."""
+    """The weights of the kernels, and the ratio of q to p."""
     if path:
         return _path_tilt(kernels, logits, automata, seed, False)
     weights = kernels.weights_of(logits, automata, False)
@@ -303,7 +303,7 @@ def _generator(seed: int | None, sample: int) -> np.random.Generator | None:
 
 
 def _room(probs: Tensor) -> Tensor:
-    """Where the marginals of probs (B, L, V) go on the CPU."""
+    """The output array on the CPU for the marginals of probs (B, L, V)."""
     return torch.empty(probs.shape, dtype=_type_of_marginals(probs))
 
 
@@ -338,7 +338,7 @@ class _LogAcceptance(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Decoded:
-    """Accepted strings, one a sample."""
+    """Accepted strings, one per sample."""
 
     tokens: Tensor  # (B, L)
     log_p_text: Tensor  # (B,), float64: of the string under the distributions
@@ -356,9 +356,9 @@ def decode(
     """Token strings from distributions (B, L, V).
 
     `best` is the exact most probable accepted string. `sample` is a draw from the distribution given acceptance
-    (sample i from (seed, i), or from the i-th of the given pairs; a tensor of pairs is (B, 2)). Both are always in
-    the language, or `InfeasibleConstraint` is raised. `argmax` takes the most probable token at each position,
-    whether or not the string is in the language. The backends draw different strings from the same seed.
+    (sample i from (seed, i), or from the i-th of the given pairs; a tensor of pairs is (B, 2)). Both always give a
+    string in the language, or raise `InfeasibleConstraint`. `argmax` takes the most probable token at each
+    position, whether or not the string is in the language. The backends draw different strings from the same seed.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Regex
@@ -457,7 +457,7 @@ def top(
 
 
 def _check(probs: Tensor, automaton: Automata) -> list[TokenAutomaton]:
-    """Check shapes once; one automaton per sample."""
+    """Check the shapes and return one automaton per sample."""
     automata = _one_for_each(probs, automaton)
     for distinct, _ in _by_automaton(automata):
         _check_one(probs, distinct)
@@ -478,7 +478,7 @@ def _one_for_each(probs: Tensor, automaton: Automata) -> list[TokenAutomaton]:
 
 
 def _check_one(probs: Tensor, automaton: TokenAutomaton) -> None:
-    """Whether the automaton is over these tokens, and its programme within the limits."""
+    """Check that the automaton has this vocabulary and that its dynamic programme is within the limits."""
     if automaton.vocab_size != probs.shape[2]:
         raise InvalidArgument(
             f"the automaton is over {automaton.vocab_size} tokens, the distributions over {probs.shape[2]}"
@@ -488,7 +488,7 @@ def _check_one(probs: Tensor, automaton: TokenAutomaton) -> None:
 
 
 def foreseen_bytes(automaton: TokenAutomaton, length: int) -> int:
-    """What the dynamic programme allocates for one sample beside the probabilities, in bytes.
+    """The memory in bytes that the dynamic programme allocates for one sample, besides the probabilities.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Text
@@ -496,13 +496,13 @@ def foreseen_bytes(automaton: TokenAutomaton, length: int) -> int:
     True
     """
     edges = automaton.edges
-    by_state = 8 + 8 + 4 + 2  # masses or values, back pointers, tails, what is live
-    by_class = 4 * 8 + 4  # sums, their logarithms, scaled, ratios; where the largest is
+    by_state = 8 + 8 + 4 + 2  # masses or values, back pointers, tails, live states
+    by_class = 4 * 8 + 4  # sums, their logarithms, scaled, ratios; index of the largest
     return (length + 1) * (by_state * automaton.n_states + by_class * automaton.n_classes + 24 * edges.n_groups)
 
 
 def _triton(probs: Tensor, backend: Backend) -> Any:
-    """The Triton kernels, where these distributions go to them; None where not."""
+    """The Triton kernels, if they handle these distributions; otherwise None."""
     if backend not in get_args(Backend):
         raise InvalidArgument(f"backend must be one of {', '.join(get_args(Backend))}, but is {backend!r}")
     if backend != "triton" and not (backend == "auto" and probs.device.type == "cuda"):
@@ -535,7 +535,7 @@ def _by_automaton(automata: Sequence[TokenAutomaton]) -> list[tuple[TokenAutomat
 
 
 def _by_transitions(automata: Sequence[TokenAutomaton]) -> list[tuple[list[TokenAutomaton], list[int]]]:
-    """The samples grouped by automaton; windows of the same automaton belong together."""
+    """The samples grouped by automaton; windows of one automaton are in the same group."""
     rows: dict[int, tuple[list[TokenAutomaton], list[int]]] = {}
     for i, automaton in enumerate(automata):
         windows, at = rows.setdefault(id(automaton.edges), ([], []))

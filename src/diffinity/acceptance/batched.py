@@ -1,4 +1,4 @@
-"""The torch backend: all samples of an automaton at once, on any device. The tests compare others with it.
+"""The torch backend: all samples of an automaton at once, on any device; the tests' reference for other backends.
 
 Everything is float64. Class sums of logits are computed as log-sum-exp per class, so nothing underflows.
 """
@@ -24,7 +24,7 @@ class Programme:
     tail: Tensor  # (P,)
     head: Tensor  # (P,)
     group: Tensor  # (P,)
-    members: Tensor  # (M,): the classes of every group, one group after the other
+    members: Tensor  # (M,): the classes of all groups, concatenated
     group_of_member: Tensor  # (M,)
     live: Tensor  # (B, L+1, S): the first row holds the start state
     accepting: Tensor  # (B, S)
@@ -85,7 +85,7 @@ def weights(log_p: Tensor, programme: Programme) -> Weights:
 def marginals(scores: Tensor, automata: Sequence[TokenAutomaton], logits: bool) -> tuple[Tensor, Tensor]:
     """log P(L) (B,) and q (B, L, V) in float64 for scores (B, L, V); q is p where P(L) = 0.
 
-    The automata, one a sample, are windows of one automaton.
+    The automata, one per sample, are windows of one automaton.
     """
     programme = Programme.of(automata, scores.shape[1], scores.device)
     w = weights(log_probs(scores, logits), programme)

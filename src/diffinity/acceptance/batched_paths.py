@@ -16,7 +16,7 @@ from diffinity.alignment.automaton import TokenAutomaton
 def best_strings(scores: Tensor, automata: Sequence[TokenAutomaton], logits: bool) -> tuple[Tensor, Tensor]:
     """log p (B,) and tokens (B, L) of each sample's most probable accepted string, for scores (B, L, V).
 
-    The automata, one a sample, are windows of one automaton.
+    The automata, one per sample, are windows of one automaton.
     """
     log_p = log_probs(scores, logits)
     programme = Programme.of(automata, scores.shape[1], scores.device)
@@ -26,7 +26,7 @@ def best_strings(scores: Tensor, automata: Sequence[TokenAutomaton], logits: boo
 def draws(
     scores: Tensor, automata: Sequence[TokenAutomaton], logits: bool, generators: Sequence[np.random.Generator]
 ) -> tuple[Tensor, Tensor]:
-    """As `best_strings`, but each string drawn from p given acceptance; the best one where P(L) = 0."""
+    """Like `best_strings`, but each string is drawn from p given acceptance; the best string if P(L) = 0."""
     log_p = log_probs(scores, logits)
     length = scores.shape[1]
     programme = Programme.of(automata, length, scores.device)

@@ -1,10 +1,10 @@
-"""Acceptance with dependent neighbours: P(L) and marginals of a Markov chain over positions, times the automaton.
+"""Acceptance with dependent neighbours: P(L) and marginals for a Markov chain over positions.
 
 The model gives a marginal p_k for each position. Bigrams give the dependence of neighbouring tokens. The coupling
-of positions k and k + 1 is the joint distribution with marginals p_k and p_{k+1} that is closest to that of the
-bigrams (Sinkhorn's iteration). All couplings together are a Markov chain over positions whose marginals are the
-model's. Forward and backward sums over pairs of (automaton state, token) give P(L) and the marginals given L of
-that chain.
+of positions k and k + 1 is the joint distribution with marginals p_k and p_{k+1} that is closest to the bigram
+distribution (Sinkhorn's iteration). All couplings together are a Markov chain over positions whose marginals are
+the model's. Forward and backward sums over pairs of (automaton state, token) give P(L) and the marginals given L
+of that chain.
 
 A coupling has a limited number of candidates: at each position the most probable tokens, before and after
 conditioning on L with independent positions, and one candidate for the rest of each token class.
@@ -24,8 +24,8 @@ from diffinity.alignment.automaton import TokenAutomaton
 from diffinity.alignment.bigrams import Bigrams
 
 CANDIDATES = 20  # most probable tokens, before conditioning and after
-LEAST = 1e-4  # the probability from which the rest of a class is a candidate
-ROUNDS = 2  # of Sinkhorn's iteration: more change nothing that can be measured (docs/fidelity.md)
+LEAST = 1e-4  # the rest of a class is a candidate from this probability on
+ROUNDS = 2  # of Sinkhorn's iteration: more rounds make no measurable difference (docs/fidelity.md)
 MOST_STATES = 1000  # of an automaton; with more, positions are independent
 
 
@@ -38,10 +38,10 @@ def chain_acceptance(
     candidates: int = CANDIDATES,
     backend: Backend = "auto",
 ) -> Acceptance:
-    """log P(L) and marginals given L, where neighbours depend on each other as `bigrams` say.
+    """log P(L) and marginals given L, with the dependence between neighbouring tokens from `bigrams`.
 
-    For logits (B, L, V) and one automaton a sample. Samples whose automaton has more than MOST_STATES states, and
-    those of which no string of candidates is accepted, are as `acceptance` has them, with independent positions.
+    For logits (B, L, V) and one automaton per sample. If an automaton has more than MOST_STATES states, or no
+    string of candidates is accepted, the sample gets the result of `acceptance`, with independent positions.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Regex
@@ -71,7 +71,7 @@ def chain_acceptance(
 def _one_sample(
     probs: np.ndarray, marginals: np.ndarray, top: np.ndarray, automaton: TokenAutomaton, bigrams: Bigrams
 ) -> float:
-    """log P(L) of one sample's chain; `marginals` (L, V) are written over unless that is −inf."""
+    """log P(L) of one sample's chain; overwrites `marginals` (L, V) unless the result is −inf."""
     length = probs.shape[0]
     width = top.shape[1] + automaton.n_classes + 1
     token, cls = np.empty((length, width), np.int32), np.empty((length, width), np.int32)

@@ -1,6 +1,7 @@
 """Compiled loops of `chain.py`: couplings of neighbouring positions, and their chain times an automaton.
 
-Arrays are made outside the loops, and filled by loops rather than by slices: both take long to compile.
+Arrays are allocated outside the compiled functions and filled by loops, not slices, which shortens the compile
+time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from diffinity.compiled import njit
 
 SMALLEST = 1e-290
-NEGLIGIBLE = 1e-60  # of the forward mass of a position: what contributes less is left out
+NEGLIGIBLE = 1e-60  # of the forward mass of a position: smaller contributions are skipped
 LIKELIEST = 1e6  # ratios are bounded, so that a coupling of few candidates stays well conditioned
 
 Floats = NDArray[np.float64]
@@ -55,7 +56,7 @@ def couplings(
 ) -> None:
     """P(candidate j at k + 1 | candidate i at k) into `moves` (L−1, N, N).
 
-    The ratios of the pairs, scaled on both sides to the marginals `mass` (L, N) by `rounds` of Sinkhorn's
+    The ratios of the pairs, with rows and columns scaled to the marginals `mass` (L, N) by `rounds` of Sinkhorn's
     iteration.
     """
     left, right = np.empty((2, mass.shape[1]))
@@ -123,8 +124,8 @@ def chain_marginals(
 ) -> float:
     """log P(L) of the chain, and the marginals of the candidates given L into `out` (L, N).
 
-    `after` (S, C) is the automaton, `live` (L+1, S) the states from which acceptance can be reached in time. Where
-    nothing is accepted `out` is not written and the result is −inf.
+    `after` (S, C) is the automaton, `live` (L+1, S) the states from which acceptance can be reached in time. If
+    nothing is accepted, `out` is not written and the result is −inf.
     """
     (length, width), states = mass.shape, after.shape[0]
     forward, backward = np.zeros((length, width, states)), np.ones((width, states))
@@ -247,11 +248,11 @@ def choose_candidates(
     mass: Floats,
     size: Ints,
 ) -> None:
-    """The candidates of every position: tokens of `top` (L, M), then the rest of classes, then all that is left.
+    """The candidates of every position: tokens of `top` (L, M), then the rest of each class, then the remainder.
 
-    The rest of a class is one candidate (token −1) where it has at least `least` of `probs` or `marginals` (L, V),
-    a token of `top` where it has a tenth of that. What is left is a candidate of class −1, which no state accepts.
-    `token`, `cls`, `mass` (L, N) and `size` (L,) are written.
+    The rest of a class is one candidate (token −1) if its probability in `probs` or `marginals` (L, V) is at least
+    `least`; a token of `top` needs a tenth of that. The remainder is a candidate of class −1, which no state
+    accepts. `token`, `cls`, `mass` (L, N) and `size` (L,) are written.
     """
     taken = np.zeros(probs.shape[1], np.bool_)
     rest, given = np.empty((2, useful.shape[0]))
@@ -322,7 +323,7 @@ def spread(
     given: Floats,
     classes: int,
 ) -> None:
-    """The marginals of candidates `given` (L, N) over all tokens, into `marginals` (L, V)."""
+    """Distribute the marginals of candidates `given` (L, N) over all tokens, into `marginals` (L, V)."""
     _spread(probs, marginals, class_of, token, cls, mass, size, given, np.empty(classes))
 
 

@@ -21,10 +21,10 @@ def sums_and_maxima(
     best: Floats,
     where: I32,
 ) -> None:
-    """For each position and each of the classes: Σ p, the largest logit, and the first token that has it.
+    """For each position and class: Σ p, the largest logit, and the first token with this logit.
 
-    logits and probs are (L, V), `order` (V,) the tokens sorted by class, the results (L, C). Class by class, so
-    that sums stay in registers; four positions at a time, so that one addition need not wait for the other.
+    logits and probs are (L, V), `order` (V,) the tokens sorted by class, the results (L, C). The loop goes class
+    by class, so that sums stay in registers, with four positions at a time, so that the additions are independent.
     """
     length = logits.shape[0]
     sums[:] = 0.0
@@ -77,10 +77,10 @@ def class_tables(
     where: I32,  # (L, C), out
     log_norm: Floats,  # (L,), out
 ) -> None:
-    """For each class log Σ p, the largest log p, and the first token that has it.
+    """For each class: log Σ p, the largest log p, and the first token with this log p.
 
-    The class `outside` is not read: its sum is what the others leave. Its tokens stand only where all tokens are
-    alike, so its largest one counts only if it is the largest of all.
+    The class `outside` is not read: its sum is the total minus the other sums. Its tokens occur only where all
+    tokens are equivalent, so its largest token matters only if it is the largest of all.
     """
     sums_and_maxima(logits, probs, order, begins, classes, log_sums, best, where)
     for k in range(logits.shape[0]):
@@ -104,9 +104,9 @@ def class_tables(
                 log_sums[k, c] = np.log(log_sums[k, c])
             elif best[k, c] == -np.inf:
                 log_sums[k, c] = -np.inf
-                if useful[c]:  # all its logits are −inf: its first token stands for it
+                if useful[c]:  # all its logits are −inf: its first token represents it
                     where[k, c] = order[begins[c]]
-            else:  # underflowed, made again from the logits
+            else:  # underflowed, computed again from the logits
                 total = 0.0
                 for i in range(np.uint64(begins[c]), np.uint64(begins[c + 1])):
                     below = (row[order[i]] - best[k, c]) / temperature
@@ -119,7 +119,7 @@ def class_tables(
 
 @njit(nogil=True, cache=True)
 def _first_of(row: NDArray[np.float32], value: float) -> int:
-    """Where the value, which is one of the row's, stands first."""
+    """The first index of the value in the row."""
     v = 0
     while row[v] != value:
         v += 1
@@ -139,7 +139,7 @@ def shifted(
 
 @njit(nogil=True, cache=True)
 def states_after(table: I32, class_of: I32, start: int, ids: NDArray[np.int64]) -> int:
-    """The state that ids (n,) lead to, −1 if they lead nowhere."""
+    """The state after ids (n,); −1 if there is none."""
     state = start
     for i in range(ids.shape[0]):
         state = table[state, class_of[ids[i]]]
@@ -152,7 +152,7 @@ def states_after(table: I32, class_of: I32, start: int, ids: NDArray[np.int64]) 
 def draw_tokens(
     logits: NDArray[np.float32],  # (M, V)
     rows: I64,  # (k,): of the logits
-    labels: I64,  # (k,): the class that each token is of
+    labels: I64,  # (k,): the class of each token
     tops: Floats,  # (k,): the largest logit of the class
     totals: Floats,  # (k,): Σ exp(logit − top) of the class
     order: I64,  # (V,): tokens by class

@@ -20,29 +20,29 @@ from torch import Tensor
 from diffinity.acceptance import class_kernels, cpu, path_kernels, rescue_kernels
 from diffinity.alignment.automaton import TokenAutomaton
 
-CHUNK_BYTES = 1 << 20  # of logits that are worked on at a time
+CHUNK_BYTES = 1 << 20  # of logits that are processed at a time
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The tokens that may stand at a position that is no longer open, with the logarithms of their weights."""
+    """The tokens allowed at a position that is no longer open, with the logarithms of their weights."""
 
     tokens: NDArray[np.int64]  # (n,)
     log_weights: NDArray[np.float64]  # (n,)
 
     @staticmethod
     def of(token: int) -> Choice:
-        """One token, which is settled."""
+        """A single settled token."""
         return Choice(np.array([token]), np.zeros(1))
 
 
 @dataclass(frozen=True)
 class ClassScores:
-    """What the programme needs of one sample's distributions: p summed and maximised over classes."""
+    """The input of the dynamic programme for one sample: sums and maxima of p over classes."""
 
     log_sums: NDArray[np.float64]  # (L, C): log Σ p over the class
     best: NDArray[np.float64]  # (L, C): the largest log p of the class
-    where: NDArray[np.int32]  # (L, C): the token that has it, −1 if none may stand there
+    where: NDArray[np.int32]  # (L, C): the token with this log p, −1 if no token is allowed
     log_norm: NDArray[np.float64]  # (L,): temperature·log p + log_norm is the logit
     choices: Mapping[int, Choice]  # positions that are not open
 
@@ -51,7 +51,7 @@ class ClassScores:
         return int(self.log_sums.shape[0])
 
     def at(self, rows: NDArray[np.int64]) -> ClassScores:
-        """Those of some positions, all of them open."""
+        """The scores of some positions, all of them open."""
         return ClassScores(self.log_sums[rows], self.best[rows], self.where[rows], self.log_norm[rows], {})
 
     @cached_property
@@ -61,7 +61,7 @@ class ClassScores:
         return scaled, log_scale
 
     def weights(self, automaton: TokenAutomaton) -> cpu.Weights:
-        """The sums as the dynamic programme takes them."""
+        """The sums in the form that the dynamic programme takes."""
         scaled, log_scale = self._scaled
         grouped = np.empty((self.length, automaton.edges.n_groups))
         cpu.group_sums(scaled, automaton, grouped)
@@ -111,7 +111,7 @@ def settle(scores: ClassScores, automaton: TokenAutomaton, choices: Mapping[int,
 
 
 def _open_chunks(length: int, settled: Mapping[int, Choice], rows: int) -> list[slice]:
-    """The positions that are not settled, in stretches of at most `rows`."""
+    """The positions that are not settled, in chunks of at most `rows`."""
     stretches = [(0, length)]
     if settled:
         is_open = np.array([k not in settled for k in range(length)] + [False])
@@ -174,7 +174,7 @@ def _reduce_on_device(
     where: NDArray[np.int32],
     log_norm: NDArray[np.float64],
 ) -> None:
-    """The same in torch, where the logits are; only the tables come back."""
+    """Like `_reduce`, in torch on the device of the logits; only the tables are copied back."""
     n, vocab = chunk.shape
     peak = chunk.amax(dim=1).double().cpu().numpy()
     log_top = (chunk / temperature).softmax(dim=1).amax(dim=1).double().log().cpu().numpy()  # log p of the peak
@@ -197,14 +197,14 @@ def _reduce_on_device(
     useless = ~automaton.useful
     log_sums[:, useless], best[:, useless], where[:, useless] = -np.inf, -np.inf, -1
     order, begins = automaton.tokens_by_class
-    impossible = (where < 0) & automaton.useful  # all logits of the class are −inf: its first token stands for it
+    impossible = (where < 0) & automaton.useful  # all logits of the class are −inf: use its first token
     where[impossible] = np.broadcast_to(order[begins[:-1]], where.shape)[impossible]
     best[:] = (best - peak[:, None]) / temperature + log_top[:, None]
     log_norm[:] = peak - temperature * log_top
 
 
 def log_ratios(scores: ClassScores, automaton: TokenAutomaton) -> tuple[float, NDArray[np.float64] | None]:
-    """log P(L), and log q/p of each class (L, C), q being p given acceptance; None where P(L) = 0."""
+    """log P(L), and log q/p of each class (L, C), where q is p given acceptance; None if P(L) = 0."""
     w = scores.weights(automaton)
     log_p_language, ratio = cpu.posterior_ratios(w, automaton)
     if ratio is None:
@@ -235,10 +235,10 @@ def draw_string(
     temperature: float = 1.0,
     own: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
-    """A token string (L,) drawn from p given acceptance; the best one where P(L) = 0. `logits` made the scores.
+    """A token string (L,) drawn from p given acceptance; the best string if P(L) = 0. The scores are of `logits`.
 
-    `own` (L,) are tokens that were drawn from p position by position: where one is of the class that is drawn, it
-    stands for that class, because which token of a class it is has nothing to do with acceptance.
+    `own` (L,) are tokens drawn from p at each position. If an own token is in the drawn class, it is used, because
+    acceptance does not depend on the choice of a token within a class.
     """
     w = scores.weights(automaton)
     path = cpu.drawn_path(w, automaton, rng)
@@ -265,13 +265,13 @@ def draw_string(
 
 
 def logits_of(row: Tensor, tokens: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
-    """The logits of some tokens out of a row (V,) on any device, as at least float32."""
+    """The logits of some tokens of a row (V,) on any device, in float32 or wider."""
     chosen = row.detach().index_select(0, torch.from_numpy(tokens).to(row.device))
     return np.asarray((chosen if chosen.dtype == torch.float64 else chosen.float()).cpu().numpy())
 
 
 def shift_tokens(logits: Tensor, automaton: TokenAutomaton, shift: NDArray[np.float64], out: Tensor) -> None:
-    """out (L, V) = logits (L, V) + shift (L, C) of each token's class; they may be one tensor."""
+    """out (L, V) = logits (L, V) + shift (L, C) of each token's class; `out` and `logits` may be one tensor."""
     by_class = torch.from_numpy(shift)
     in_loops = logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.float64)
     if in_loops and logits.dtype == out.dtype and logits.is_contiguous() and out.is_contiguous():

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Scores:
-    """The distributions of one sample: probabilities (L, V) and, where they came from logits, those too."""
+    """The distributions of one sample: probabilities (L, V) and, if given, the logits."""
 
     probs: Array
     logits: Array | None = None
@@ -34,7 +34,7 @@ class Scores:
 
     @cached_property
     def log_norm(self) -> NDArray[np.float64]:
-        """log Σ exp(logits) (L,), from the largest of both, which is much cheaper than `logsumexp`."""
+        """log Σ exp(logits) (L,), from the largest logit and probability: much cheaper than `logsumexp`."""
         assert self.logits is not None
         largest: NDArray[np.float64] = self.logits.max(axis=1).astype(np.float64)
         return largest - np.log(self.probs.max(axis=1).astype(np.float64))
@@ -52,7 +52,7 @@ class Scores:
 
 
 def split(scores: Tensor, logits: bool, softmax: Tensor | None = None) -> list[Scores]:
-    """One `Scores` a sample of (B, L, V); `softmax` is that of logits where the caller has it already."""
+    """One `Scores` per sample of (B, L, V); `softmax` is the softmax of the logits, if already computed."""
     scores = scores.detach()
     if scores.dtype not in (torch.float32, torch.float64):
         scores = scores.float()
@@ -67,11 +67,11 @@ def split(scores: Tensor, logits: bool, softmax: Tensor | None = None) -> list[S
 class Weights:
     """Class sums of one sample, rescaled per position: sum = scaled·exp(log_scale)."""
 
-    sums: NDArray[np.float64]  # (L, C) as summed, may have underflowed
+    sums: NDArray[np.float64]  # (L, C): plain sums, may have underflowed
     scaled: NDArray[np.float64]  # (L, C)
     log_scale: NDArray[np.float64]  # (L,)
     grouped: NDArray[np.float64]  # (L, G)
-    log_sums: NDArray[np.float64] | None  # (L, C), where some had underflowed and were made from logits
+    log_sums: NDArray[np.float64] | None  # (L, C): set if some sums underflowed and were computed from logits
 
     def at(self, rows: NDArray[np.int64]) -> Weights:
         """Those of some positions."""
@@ -123,7 +123,7 @@ Ratios = Callable[[Weights, TokenAutomaton], tuple[float, NDArray[np.float64] | 
 
 
 def posterior_ratios(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDArray[np.float64] | None]:
-    """log P(L) and q/p per class (L, C) in units of the scaled sums; None where P(L) = 0."""
+    """log P(L) and q/p per class (L, C) in units of the scaled sums; None if P(L) = 0."""
     log_p_language, alpha = forward(w, automaton)
     if log_p_language == -np.inf:
         return log_p_language, None
@@ -136,7 +136,7 @@ def posterior_ratios(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDAr
 
 
 def path_ratios(rng: np.random.Generator | None) -> Ratios:
-    """As `posterior_ratios`, given one path of states: the best, or one drawn; log of the path's share."""
+    """Like `posterior_ratios`, given the best path of states or a drawn path; log of the path's share."""
 
     def ratios_of_path(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDArray[np.float64] | None]:
         path = _path(w, automaton, rng)
@@ -175,7 +175,7 @@ def marginals(
 
 
 def _path(w: Weights, automaton: TokenAutomaton, rng: np.random.Generator | None) -> NDArray[np.int64] | None:
-    """The groups along a path of states, or None where every path has probability zero."""
+    """The groups along a path of states, or None if every path has probability zero."""
     if rng is not None:
         return drawn_path(w, automaton, rng)
     with np.errstate(divide="ignore"):
@@ -184,7 +184,7 @@ def _path(w: Weights, automaton: TokenAutomaton, rng: np.random.Generator | None
 
 
 def drawn_path(w: Weights, automaton: TokenAutomaton, rng: np.random.Generator) -> NDArray[np.int64] | None:
-    """The groups along a path of states drawn in proportion to its probability; None where P(L) = 0."""
+    """The groups along a path of states drawn in proportion to its probability; None if P(L) = 0."""
     length = w.scaled.shape[0]
     log_p_language, alpha = forward(w, automaton)
     if log_p_language == -np.inf:
@@ -213,7 +213,7 @@ def expand(
 ) -> None:
     """q − `minus_p`·p into `out` (L, V), which may be p itself, from q/p per class in units of the scaled sums.
 
-    Of what has to be made from the logits nothing is taken: p is as good as zero there.
+    Classes whose sums are computed from the logits contribute nothing: p is practically zero there.
     """
     mass = w.scaled * ratio  # the posterior probability of each class
     by_class, rescue = token_ratios(w, ratio, mass, scores.probs.dtype, minus_p)
@@ -248,11 +248,11 @@ def token_ratios(
     return by_class, rescue
 
 
-FLOOR = -1e5  # what an impossible token counts when something has to be decoded all the same
+FLOOR = -1e5  # score of an impossible token if a string must still be decoded
 
 
 def best_string(scores: Scores, automaton: TokenAutomaton) -> tuple[float, NDArray[np.int64]]:
-    """The most probable accepted token string and its log probability (−inf if it holds an impossible token)."""
+    """The most probable accepted token string and its log probability (−inf if a token is impossible)."""
     log_probs = scores.log_probs()
     shape = (scores.length, automaton.n_classes)
     best, where = np.empty(shape), np.empty(shape, np.int32)
@@ -270,7 +270,7 @@ def best_string(scores: Scores, automaton: TokenAutomaton) -> tuple[float, NDArr
 def sample_string(
     scores: Scores, automaton: TokenAutomaton, rng: np.random.Generator
 ) -> tuple[float, NDArray[np.int64]]:
-    """A token string drawn from p given that it is accepted; the best one where P(L) = 0."""
+    """A token string drawn from p given acceptance; the best string if P(L) = 0."""
     w = weights(scores, automaton)
     path = _path(w, automaton, rng)
     if path is None:
@@ -315,7 +315,7 @@ def best_strings(scores: Scores, automaton: TokenAutomaton, k: int) -> list[tupl
 
 
 def over_batch(work: Callable[[int], T], n: int) -> Sequence[T]:
-    """work(0) … work(n−1), in as many threads as torch uses."""
+    """Run work(0) … work(n−1) in as many threads as torch uses."""
     threads = min(torch.get_num_threads(), n)
     if threads <= 1:
         return [work(i) for i in range(n)]

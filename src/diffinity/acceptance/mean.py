@@ -25,17 +25,17 @@ from diffinity.acceptance import cpu
 from diffinity.acceptance import numba_kernels as kernels
 from diffinity.alignment.automaton import TokenAutomaton
 
-WORTH_IT = 0.75  # a class that leaves more of the vocabulary than this saves nothing
-LARGEST_RATIO = 64.0  # of q to p in the largest class: of 24 bits six are lost at most
+WORTH_IT = 0.75  # if more of the vocabulary is outside the class, it saves nothing
+LARGEST_RATIO = 64.0  # of q to p in the largest class: at most six of 24 bits are lost
 LEAST_SHARE = 0.05  # of the probability: a smaller class is summed by itself
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a step needs of an automaton, put together once; the automaton itself it must not keep alive."""
+    """The data of an automaton that a step needs, prepared once. It must not keep the automaton alive."""
 
-    label: int  # the largest class; −1 if none is worth it
-    tokens: NDArray[np.uint32]  # (R,): those outside it
+    label: int  # the largest class; −1 if it is too small
+    tokens: NDArray[np.uint32]  # (R,): the tokens outside it
     classes: NDArray[np.uint32]  # (R,): of these tokens
     inside: cpu.Array  # (V,): 1 for the tokens of the largest class
     embedding: Tensor  # (R, d): of these tokens
@@ -54,7 +54,7 @@ def plan_of(
     length: int,
     check: Callable[[TokenAutomaton], None] = lambda _: None,
 ) -> Plan:
-    """The plan for texts of that length, made when the first step asks, after `check`, and kept for the others."""
+    """The plan for texts of this length, prepared and checked (`check`) at the first step, then cached."""
     version = 0 if embedding.is_inference() else embedding._version
     plan = _plans.get(automaton)
     if plan is None or plan.source is not embedding or (plan.version, plan.length) != (version, length):
@@ -71,7 +71,7 @@ def _made(automaton: TokenAutomaton, embedding: Tensor, version: int, length: in
     inside = (automaton.class_of == label).astype(torch.empty(0, dtype=embedding.dtype).numpy().dtype)
     tokens = np.flatnonzero(inside == 0)
     classes = automaton.unsigned_class_of[tokens]
-    classes.flags.writeable = False  # as `unsigned_class_of` is: else loops over both would be compiled twice
+    classes.flags.writeable = False  # like `unsigned_class_of`: otherwise the loops are compiled twice
     rest = (label, tokens.astype(np.uint32), classes, inside)
     edges = automaton.edges
     arguments = (
@@ -98,10 +98,10 @@ def conditional_mean(
     by_path: bool,
     draws: Sequence[np.random.Generator] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """log P(L) (B,) and q·E (B, L, d) from logits, p (which may be written over) and x = p·E, on the CPU.
+    """log P(L) (B,) and q·E (B, L, d) from logits, p (which may be overwritten) and x = p·E, on the CPU.
 
-    With `by_path` given the most probable path, and with `draws` one drawn with each. A sample's products are its
-    own, so that they round the same in every batch.
+    With `by_path` the result is conditioned on the most probable path, with `draws` on a drawn path per sample.
+    Products are computed per sample, so that they round the same in every batch.
     """
     probs, log_probs = p.numpy(), np.empty(len(plans))
     factors = np.empty((*probs.shape[:2], 1), probs.dtype)
@@ -128,7 +128,7 @@ def conditional_mean(
 
 
 def _room(p: Tensor, plans: Sequence[Plan]) -> Tensor | list[Tensor]:
-    """Where the differences (L, R) of each sample go: in one tensor if they have one plan; p itself if R is V."""
+    """The outputs for the differences (L, R) per sample: one tensor if they share a plan; p itself if R is V."""
     if not all(plan is plans[0] for plan in plans):
         return [_room(p[i : i + 1], [plan])[0] for i, plan in enumerate(plans)]
     return p if plans[0].label < 0 else p.new_empty(*p.shape[:2], len(plans[0].tokens))
@@ -143,7 +143,7 @@ def _products(differences: Tensor | list[Tensor], plans: Sequence[Plan]) -> Tens
 
 @dataclass(frozen=True)
 class _ExplicitRows:
-    """The positions whose mean is q·E with a q over all tokens, or p·E where there is none."""
+    """The positions whose mean is q·E with q over all tokens, or p·E if there is no q."""
 
     rows: NDArray[np.int64]  # (N,)
     q: Tensor | None  # (N, V)
@@ -157,7 +157,7 @@ def _by_parts(
     differences: cpu.Array,
     factor: cpu.Array,
 ) -> tuple[float, _ExplicitRows | None]:
-    """What the loops do in one go, for samples that need more care somewhere."""
+    """The computation of the fused loop in separate parts, for samples where the fused loop fails."""
     if plan.label < 0:
         factor[:] = 0.0
         return cpu.marginals(scores, automaton, ratios, out=differences), None

@@ -23,9 +23,9 @@ U32 = NDArray[np.uint32]
 I64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-TINY = 1e-25  # class sums below this are made again from the logits
+TINY = 1e-25  # class sums below this are computed again from the logits
 ONE, TWO = np.uint64(1), np.uint64(2)
-INVERTIBLE = 1e-290  # what is smaller has no finite inverse, or nearly none
+INVERTIBLE = 1e-290  # smaller numbers have no finite inverse, or nearly none
 
 
 @njit(nogil=True, cache=True, inner=True, fastmath={"reassoc", "nsz"})
@@ -38,7 +38,7 @@ def _total(row: Floats) -> float:
 
 @njit(nogil=True, cache=True, inner=True, fastmath={"reassoc", "nsz"})
 def _total_where(row: Floats, mask: Floats, out: Floats) -> float:
-    """out is the row where the mask is not zero, and zero elsewhere; its total."""
+    """out = the row where the mask is not zero, and zero elsewhere; returns the total."""
     total = 0.0
     for i in range(row.shape[0]):
         out[i] = row[i] if mask[i] != 0.0 else 0.0
@@ -48,7 +48,7 @@ def _total_where(row: Floats, mask: Floats, out: Floats) -> float:
 
 @njit(nogil=True, cache=True, inner=True)
 def _divide(row: Floats, by: float) -> None:
-    """row /= by; by 0 nothing is done."""
+    """row /= by; does nothing for 0."""
     if by > INVERTIBLE:
         inverse = 1.0 / by
         for i in range(row.shape[0]):
@@ -63,7 +63,7 @@ def class_sums(probs: NDArray[np.float32], class_of: U32, out: Floats) -> None:
     """out[k, c] = Σ of probs[k, v] over v in c."""
     length, vocab = probs.shape
     n_classes = out.shape[1]
-    # Four positions at a time: neighbouring tokens are often of one class, and one sum would wait for the other.
+    # Four positions at a time: neighbouring tokens are often in one class, and one sum would be serial.
     sums = np.empty((n_classes, 4))
     for k in range(0, length - 3, 4):
         sums[:] = 0.0
@@ -102,10 +102,11 @@ def class_sums_outside(
     out: Floats,
     rest_probs: NDArray[np.float32],
 ) -> None:
-    """As `class_sums`, from the tokens `rest` outside class `label`, which has what they leave of 1.
+    """Like `class_sums`, from the tokens `rest` outside class `label`, whose sum is one minus the other sums.
 
-    Where that is less than `least`, the difference would have too few digits, and the sum is made from the tokens,
-    for which `inside` (V,) is 1. The probabilities of `rest` go to `rest_probs` (L, R), to be gathered only once.
+    If that is less than `least`, the difference would have too few digits, and the sum is computed from the tokens
+    for which `inside` (V,) is 1. The probabilities of `rest` are written to `rest_probs` (L, R), so they are
+    gathered only once.
     """
     length, n_classes = probs.shape[0], out.shape[1]
     sums = np.empty((n_classes, 4))
@@ -139,9 +140,9 @@ def class_sums_outside(
 
 @njit(nogil=True, cache=True)
 def scale_sums(sums: Floats, useful: Bools, scaled: Floats, log_scale: Floats) -> bool:
-    """scaled = sums over the row's largest, its logarithm goes to log_scale; whether a sum is too small for that.
+    """scaled = sums divided by the row's largest, log_scale = its logarithm; returns whether a sum is too small.
 
-    Classes that lead nowhere have 0, and a row of zeros the scale 1.
+    Classes without transitions have 0, and a row of zeros has the scale 1.
     """
     too_small = False
     for k in range(sums.shape[0]):
@@ -195,7 +196,7 @@ def forward(weight: Floats, arrows: Arrows, live: Bools, accepting: Bools, alpha
     for k in range(length):
         here, there, by_group, can_finish = alpha[k], alpha[k + 1], weight[k], live[k + 1]
         for t in range(n):
-            mass, more = 0.0, 0.0  # two sums, so that one addition need not wait for the other
+            mass, more = 0.0, 0.0  # two sums, so that the additions are independent
             if can_finish[t]:
                 e, end = np.uint64(first[t]), np.uint64(first[t + 1])
                 while e + ONE < end:
@@ -223,7 +224,7 @@ def forward(weight: Floats, arrows: Arrows, live: Bools, accepting: Bools, alpha
 def backward(weight: Floats, arrows: Arrows, accepting: Bools, alpha: Floats, posterior: Floats) -> None:
     """posterior[k, g] = Σ over arrows of group g of α_k[node]·β_{k+1}[t], with Σ_g weight·posterior = 1.
 
-    α is zero for states that cannot finish, and what comes after those is left out.
+    α is zero for states that cannot finish; their successors are skipped.
     """
     length, n = alpha.shape[0] - 1, accepting.shape[0]
     first, head, group = arrows.out_first, arrows.out_head, arrows.out_group
@@ -273,7 +274,7 @@ def backward(weight: Floats, arrows: Arrows, accepting: Bools, alpha: Floats, po
 
 @njit(nogil=True, cache=True)
 def spread(posterior: Floats, members_first: I64, members: U32, out: Floats) -> None:
-    """out[k, c] = Σ of posterior[k, g] over the groups g that hold class c."""
+    """out[k, c] = Σ of posterior[k, g] over the groups g that contain class c."""
     out[:] = 0.0
     for k in range(posterior.shape[0]):
         for g in range(members_first.shape[0] - 1):
@@ -339,7 +340,7 @@ def scale_by_ratio_differences(
 def best_path(log_weight: Floats, arrows: Arrows, live: Bools, accepting: Bools, path: I64) -> float:
     """path[k] = the k-th group of the path with the largest Σ log_weight; its value, −inf if there is none.
 
-    Only values are kept on the way; the way back asks at each state which arrow its value came by.
+    The forward pass stores only values; backtracking finds at each state the arrow that gave its value.
     """
     length, n = path.shape[0], accepting.shape[0]
     first, node, group = arrows.in_first, arrows.in_node, arrows.in_group
@@ -401,10 +402,10 @@ def path_ratio(
     return log_share
 
 
-# ---- one call a sample: what a denoising step in closed form asks for
-#
-# Between two network calls Python's own work is cold and costs more than these loops. They stay in this file: what
-# is compiled and kept is made anew when the file changes that it stands in, not those that it calls.
+# ---- one call per sample: everything that a denoising step in closed form needs
+# Between two network calls Python code runs with cold caches and costs more than these loops. They stay in this
+# file, because numba's cache is invalidated when the file of a function changes, not when the files of its callees
+# change.
 
 
 @njit(nogil=True, cache=True, inner=True)
@@ -420,7 +421,7 @@ def _weigh(
     members: U32,
     rest_probs: NDArray[np.float32],
 ) -> tuple[Floats, Floats, Floats, bool]:
-    """Class sums, the logarithms of their scales, scaled group sums, and whether something is too small."""
+    """Class sums, the logarithms of their scales, scaled group sums, and whether a sum is too small."""
     length, n_classes = probs.shape[0], useful.shape[0]
     sums = np.empty((length, n_classes))
     if label < 0:
@@ -447,7 +448,7 @@ def _scaled_by_ratios(
 ) -> bool:
     """`scale_by_ratio_differences` over `rest_probs`, and the ratios of class `label` to `factor` (L,).
 
-    False, and nothing done, if one of them is above `largest`.
+    Does nothing and returns False if one of the ratios is above `largest`.
     """
     by_class = np.empty(ratio.shape, rest_probs.dtype)
     skip = np.zeros(rest_probs.shape[0], np.bool_)
@@ -483,11 +484,11 @@ def closed_form(
     rest_probs: NDArray[np.float32],
     factor: NDArray[np.float32],
 ) -> tuple[float, bool]:
-    """log P(L), with q − factor·p of the tokens `rest` to `rest_probs` (L, R); False where that fails.
+    """log P(L), with q − factor·p of the tokens `rest` written to `rest_probs` (L, R); False if that fails.
 
-    It fails where sums are too small, where P(L) = 0 and where q/p of class `label` is above `largest`. A label of
-    −1 is a class without tokens, and `rest_probs` are probs then. With `by_path` all is given the most probable
-    path of states, and the first result is the logarithm of that path's share.
+    It fails if sums are too small, if P(L) = 0 or if q/p of class `label` is above `largest`. A label of −1 is a
+    class without tokens; then `rest_probs` are probs. With `by_path` everything is conditioned on the most
+    probable path of states, and the first result is the logarithm of that path's share.
     """
     weighed = _weigh(probs, label, rest, rest_class, inside, least, useful, members_first, members, rest_probs)
     sums, log_scale, grouped, too_small = weighed

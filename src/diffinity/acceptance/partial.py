@@ -21,13 +21,13 @@ from diffinity.acceptance import partial_kernels as own
 from diffinity.acceptance.classes import ClassScores, class_scores, shift_tokens
 from diffinity.alignment.automaton import TokenAutomaton
 
-OPEN = -1  # a position that has no token yet
+OPEN = -1  # a position without a token
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class PartialString:
-    """One sample: distributions at its open positions, tokens at the others.
+    """One sample: distributions at its open positions, tokens at the other positions.
 
     >>> import diffinity as dy
     >>> ab = dy.align(dy.Regex("ab|ba"), dy.Vocabulary([b"a", b"b"]), framing="exact")
@@ -37,7 +37,7 @@ class PartialString:
     """
 
     logits: Tensor  # (M, V): of the open positions, on any device
-    tokens: NDArray[np.int64]  # (L,), OPEN where there is none
+    tokens: NDArray[np.int64]  # (L,), OPEN at open positions
     automaton: TokenAutomaton
 
     @staticmethod
@@ -57,12 +57,12 @@ class PartialString:
 
     @cached_property
     def _open(self) -> cpu.Weights:
-        """The sums of the open rows as the dynamic programme takes them."""
+        """The sums of the open rows in the form that the dynamic programme takes."""
         return self.scores.weights(self.automaton)
 
     @cached_property
     def _labels(self) -> NDArray[np.int64]:
-        """(L,): the class of the token at each position, OPEN where there is none."""
+        """(L,): the class of the token at each position, OPEN at open positions."""
         classes = self.automaton.class_of[np.maximum(self.tokens, 0)]
         return np.where(self.tokens == OPEN, OPEN, classes).astype(np.int64)
 
@@ -87,13 +87,13 @@ class PartialString:
 
     @property
     def log_p_language(self) -> float:
-        """log P(L) given the tokens that stand."""
+        """log P(L) given the committed tokens."""
         return self._forward[0]
 
     @cached_property
     def confidence(self) -> Floats:
         """(M,): the largest probability of a token given acceptance, at each open position."""
-        if self._ratio is None:  # nothing that the model finds possible is accepted
+        if self._ratio is None:  # P(L) = 0
             return np.asarray(np.exp(self.scores.best.max(axis=1)))
         return np.asarray((np.exp(self.scores.best - self._open.log_scale[:, None]) * self._ratio).max(axis=1))
 
@@ -112,7 +112,7 @@ class PartialString:
         return ratio
 
     def marginals(self) -> Tensor:
-        """(M, V): q of the open positions, where the logits are; p where P(L) = 0."""
+        """(M, V): q of the open positions, on the device of the logits; p if P(L) = 0."""
         logits = self.logits if self.logits.dtype == torch.float64 else self.logits.float()
         if self._ratio is None:
             return logits.softmax(dim=-1)
@@ -126,7 +126,7 @@ class PartialString:
         """The tokens of some open positions (indices into `at`) of a string drawn from p given acceptance.
 
         `draws` are L + 1 numbers from [0, 1) for the path, then one for the class and one for the token of each
-        position, 3·L + 1 in all. Where P(L) = 0 the tokens are those of the most probable accepted string.
+        position, 3·L + 1 in all. If P(L) = 0, the tokens are those of the most probable accepted string.
         """
         length, edges = len(self.tokens), self.automaton.edges
         if self.log_p_language == -np.inf:
@@ -162,7 +162,7 @@ class PartialString:
         return ids
 
     def _on_cpu(self, chosen: NDArray[np.int64]) -> tuple[cpu.Array, NDArray[np.int64]]:
-        """Logits on the CPU and where in them the chosen positions are; of a device only these come over."""
+        """Logits on the CPU and the rows of the chosen positions; from a device only these rows are copied."""
         logits = self.logits
         if logits.device.type != "cpu" or logits.dtype not in (torch.float32, torch.float64):
             logits = logits[torch.from_numpy(chosen).to(logits.device)].float().cpu()
@@ -172,9 +172,9 @@ class PartialString:
     def best(self, chosen: NDArray[np.int64] | None = None, noise: Floats | None = None) -> NDArray[np.int64]:
         """The tokens (M,) at the open positions of the most probable accepted string.
 
-        With `chosen`, only the tokens of these positions count, and the others may hold anything that completes
-        them (DINGO's programme); their tokens are what `chosen` asks for, (len(chosen),). `noise` (M, V) or
-        (len(chosen), V) is added to log p.
+        With `chosen`, only the tokens of these positions are scored, and the other positions may have any tokens
+        that complete the string (DINGO's programme); the result has the tokens of the chosen positions,
+        (len(chosen),). `noise` (M, V) or (len(chosen), V) is added to log p.
         """
         automaton, edges, length = self.automaton, self.automaton.edges, len(self.tokens)
         rows = np.arange(len(self.at)) if chosen is None else chosen
@@ -198,7 +198,7 @@ class PartialString:
         return where[at, which[at, path[self.at[rows]]]].astype(np.int64)
 
     def log_p_language_given(self, chosen: NDArray[np.int64], ids: NDArray[np.int64]) -> float:
-        """log P(L) given these tokens at some open positions, and the distributions at the others."""
+        """log P(L) given these tokens at some open positions, with the distributions at the other positions."""
         labels = np.full(len(self.tokens), OPEN, np.int64)
         labels[self.at[chosen]] = self.automaton.class_of[ids]
         grouped = self._grouped.copy()
@@ -207,7 +207,7 @@ class PartialString:
         return self._log_p_language_of(grouped, float(others.sum()))[0]
 
     def can_complete(self, chosen: NDArray[np.int64], ids: NDArray[np.int64]) -> bool:
-        """Whether some tokens at the other open positions make an accepted string with these."""
+        """Whether these tokens can be completed to an accepted string at the other open positions."""
         edges = self.automaton.edges
         labels = self._labels.copy()
         labels[self.at[chosen]] = self.automaton.class_of[ids]

@@ -10,7 +10,7 @@ from diffinity.compiled import njit
 
 @njit(nogil=True, cache=True)
 def decided_groups(labels: I64, members_first: I64, members: U32, out: Floats) -> None:
-    """out[k, g] = 1 where class labels[k] ≥ 0 is in group g, else 0; rows with a negative label stay."""
+    """out[k, g] = 1 if class labels[k] ≥ 0 is in group g, else 0; rows with a negative label are not changed."""
     for k in range(labels.shape[0]):
         if labels[k] >= 0:
             for g in range(members_first.shape[0] - 1):

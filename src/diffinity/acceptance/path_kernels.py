@@ -12,7 +12,7 @@ from diffinity.compiled import njit
 
 @njit(nogil=True, cache=True)
 def class_maxima(probs: NDArray[np.float32], class_of: U32, out: Floats, where: I32) -> None:
-    """out[k, c] = the largest probs[k, v] over v in c, and where[k, c] a v that has it."""
+    """out[k, c] = the largest probs[k, v] over v in c; where[k, c] = its token v."""
     out[:] = -np.inf
     where[:] = -1
     length, vocab = probs.shape
@@ -27,7 +27,7 @@ def class_maxima(probs: NDArray[np.float32], class_of: U32, out: Floats, where: 
 
 @njit(nogil=True, cache=True)
 def group_maxima(best: Floats, members_first: I64, members: U32, out: Floats, which: I32) -> None:
-    """out[k, g] = the largest best[k, c] over c in group g, which[k, g] the class that has it."""
+    """out[k, g] = the largest best[k, c] over c in group g; which[k, g] = its class."""
     for k in range(best.shape[0]):
         for g in range(members_first.shape[0] - 1):
             top = -np.inf
@@ -42,7 +42,7 @@ def group_maxima(best: Floats, members_first: I64, members: U32, out: Floats, wh
 
 @njit(nogil=True, cache=True, inner=True)
 def _draw_state(masses: Floats, states: U32, rest: float) -> int:
-    """The first of the states up to which the masses add up to more than `rest`; the last that has any."""
+    """The first state at which the cumulative mass exceeds `rest`, or else the last state with any mass."""
     chosen = -1
     for s in states:
         if masses[s] > 0.0:
@@ -84,7 +84,7 @@ def sample_path(weight: Floats, arrows: Arrows, alpha: Floats, accepting: Bools,
 def _insert(
     values: Floats, first_of: I32, second_of: I32, third_of: I32, value: float, a: int, b: int, c: int
 ) -> bool:
-    """Put (value, a, b, c) into a list sorted downwards; False if it is too small for it."""
+    """Insert (value, a, b, c) into a list in descending order; False if the value is too small."""
     last = values.shape[0] - 1
     if value <= values[last]:
         return False
@@ -116,7 +116,7 @@ def best_strings(
     values: Floats,  # (K,), out
     strings: I32,  # (K, L), out
 ) -> int:
-    """The K most probable accepted token strings, best first; returns how many there are."""
+    """The K most probable accepted token strings, best first; returns their number."""
     wanted = values.shape[0]
     length, vocab = log_probs.shape
     n, n_groups = live.shape[1], members_first.shape[0] - 1

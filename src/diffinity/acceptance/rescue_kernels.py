@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from diffinity.acceptance.numba_kernels import I64, TINY, Bools, Floats
 from diffinity.compiled import njit
 
-REACH = 40.0  # nats below a class's largest logit: what lies lower adds less than 1e-12 of it
+REACH = 40.0  # nats below a class's largest logit: lower logits add less than 1e-12 of it
 
 
 @njit(nogil=True, cache=True)
@@ -21,7 +21,7 @@ def rescue_sums(
     sums: Floats,
     log_sums: Floats,
 ) -> None:
-    """log_sums[k, c] = log of the class sum: from the logits, where the sum itself is too small for float32.
+    """log_sums[k, c] = log of the class sum, computed from the logits if the sum is too small for float32.
 
     −inf for classes that lead nowhere.
     """
@@ -71,7 +71,7 @@ def expand_rescued(
     mass: Floats,
     out: NDArray[np.float32],
 ) -> None:
-    """For classes whose sum was made from logits: out[k, v] = mass[k, c]·p(v | class c)."""
+    """For classes whose sum was computed from logits: out[k, v] = mass[k, c]·p(v | class c)."""
     for k in range(sums.shape[0]):
         for c in range(sums.shape[1]):
             if sums[k, c] <= TINY and mass[k, c] > 0.0:

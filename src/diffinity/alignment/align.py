@@ -39,7 +39,7 @@ def align(
 
     `exact`: the whole sequence spells the text. `eos`: the text, the end token, then anything. `eos_strict`: the
     text, then end tokens only. `search`: the text occurs somewhere in the sequence. All tokenisations of a text
-    are accepted, also those in which a token has part of a UTF-8 character. If the vocabulary has a start token,
+    are accepted, including tokens that contain part of a UTF-8 character. If the vocabulary has a start token,
     every sequence begins with it, and it counts towards the length.
 
     The last 64 results are cached.
@@ -70,7 +70,7 @@ def align(
 
 
 def clear_cache() -> None:
-    """Forget all aligned automata.
+    """Clear the cache of aligned automata.
 
     >>> clear_cache()
     """
@@ -115,16 +115,15 @@ def _align(dfa: ByteDFA, vocabulary: Vocabulary, framing: Framing, limits: Limit
 
 
 def _unspelled(dfa: ByteDFA, vocabulary: Vocabulary) -> bytes:
-    """The bytes that the language uses and no token has, such as upper-case letters where text is lower case."""
+    """The bytes of the language that no token contains, such as upper-case letters in a lower-case vocabulary."""
     used = np.any(dfa.table >= 0, axis=0)[dfa.byte_class]
     spelled = {byte for token in vocabulary.tokens if token is not None for byte in token}
     return bytes(byte for byte in np.flatnonzero(used).tolist() if byte not in spelled)
 
 
 def _machine(edges: Edges, framed: _Framed, dfa: ByteDFA, vocabulary: Vocabulary, budget: Budget) -> Machine:
-    """The minimal table. Where every byte that the language uses is a token, it is minimal as it stands:
-
-    single-byte tokens spell whatever tells two states of the (minimal) byte automaton apart or leads through them.
+    """The minimal table. If every byte of the language is a token, the table is already minimal: single-byte
+    tokens spell every string that distinguishes two states of the (minimal) byte automaton.
     """
     used = np.any(dfa.table >= 0, axis=0)[dfa.byte_class]
     if dfa.is_empty or not vocabulary.single_bytes[used].all():
@@ -141,10 +140,10 @@ def _classes(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Class of every token (V,), and the column of each class.
 
-    Ordinary tokens that no state survives get class C (one past the columns), special tokens C + 1, the end
-    token C + 2, a start token that is not the end token C + 3.
+    Ordinary tokens without transitions get class C (one past the columns), special tokens C + 1, the end token C +
+    2, a start token that is not the end token C + 3.
     """
-    present = np.zeros(n_columns + 1, np.bool_)  # the last entry is what −1 falls on
+    present = np.zeros(n_columns + 1, np.bool_)  # index −1 refers to the last entry
     present[column_of] = True
     used = np.flatnonzero(present[:-1])
     n = len(used)
@@ -172,7 +171,7 @@ def _pairs(
 
 
 class _Framed(NamedTuple):
-    """The transitions that a framing adds, and what accepts then."""
+    """The transitions that a framing adds, and its accepting states."""
 
     tail: NDArray[np.int32]
     label: NDArray[np.int32]
@@ -194,7 +193,7 @@ def _frame(
         allowed = np.array([end], np.int32)
         if framing == "eos":
             present = np.bincount(class_of, minlength=n_columns + 4) > 0
-            present[[n_columns + 1, n_columns + 3]] = False  # special tokens stay out
+            present[[n_columns + 1, n_columns + 3]] = False  # special tokens are excluded
             allowed = np.flatnonzero(present).astype(np.int32)
         tail = np.concatenate([accepts, np.full(len(allowed), done, np.int32)])
         label = np.concatenate([np.full(len(accepts), end, np.int32), allowed])
@@ -202,7 +201,7 @@ def _frame(
         accepting = np.zeros(done + 1, np.bool_)
         accepting[done] = True
     elif framing == "search" and vocabulary.eos_id is not None:
-        # An end token may stand anywhere, but no match reaches across it.
+        # An end token may occur anywhere, but a match does not extend across it.
         tail = np.arange(dfa.n_states, dtype=np.int32)
         label = np.full(dfa.n_states, end, np.int32)
         head = np.where(dfa.accepting, tail, 0).astype(np.int32)
@@ -210,7 +209,7 @@ def _frame(
 
 
 def _after_start_token(machine: Machine, label: int) -> Machine:
-    """The machine with one more state at the beginning, which the start token leaves."""
+    """The machine with one more state at the beginning, whose only transition is the start token."""
     if not machine.accepting.any():
         return machine
     first = np.full((1, machine.table.shape[1]), -1, np.int32)
@@ -222,7 +221,7 @@ def _after_start_token(machine: Machine, label: int) -> Machine:
 def _join_columns(
     table: NDArray[np.int32], class_of: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Merge classes that have become equal and drop those without tokens."""
+    """Merge classes that have become equal and drop classes without tokens."""
     columns = np.ascontiguousarray(table.T)
     present = np.flatnonzero(np.bincount(class_of, minlength=columns.shape[0]))
     numbers: dict[bytes, int] = {}

@@ -20,8 +20,8 @@ FRAMINGS: tuple[Framing, ...] = ("exact", "eos", "eos_strict", "search")
 class GroupedEdges:
     """The transitions as pairs of states, sorted by tail; the classes of a pair are those of its group.
 
-    Many pairs read the same set of classes, so sums over a set are made once per group, not once per pair. Indices
-    are unsigned: compiled loops then need not ask whether one counts from the end.
+    Many pairs read the same set of classes, so sums over a set are computed once per group, not once per pair.
+    Indices are unsigned, so compiled loops need not check for negative indices.
     """
 
     first: NDArray[np.int64]  # (S+1,) where the pairs of a tail begin
@@ -40,16 +40,16 @@ class GroupedEdges:
 
 
 class Arrows(NamedTuple):
-    """The pairs of `GroupedEdges`, those of one head and one group as one arrow, in two orders.
+    """The pairs of `GroupedEdges`, in two orders; pairs with the same head and group form one arrow.
 
     An arrow leaves a node: a state or, from S on, a hub. A hub is a set of states that share arrows; loops add up
-    the masses of its states once for all of them. An automaton has a third fewer arrows than pairs, or so.
+    the masses of its states only once. An automaton has about a third fewer arrows than pairs.
     """
 
     in_first: NDArray[np.int64]  # (S+1,): where the arrows of a head begin
     in_node: NDArray[np.uint32]  # (A,)
     in_group: NDArray[np.uint32]  # (A,)
-    out_first: NDArray[np.int64]  # (S+H+1,): where those of a node begin
+    out_first: NDArray[np.int64]  # (S+H+1,): where the arrows of a node begin
     out_head: NDArray[np.uint32]  # (A,)
     out_group: NDArray[np.uint32]  # (A,)
     hub_first: NDArray[np.int64]  # (H+1,)
@@ -62,9 +62,9 @@ class Arrows(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TokenAutomaton:
-    """A trimmed, minimal automaton over token ids: `next[s, class_of[v]]` follows s on token v, −1 for none.
+    """A trimmed, minimal automaton over token ids: `next[s, class_of[v]]` is the state after s on token v, or −1.
 
-    `align` makes it with state 0 as the start; a window (see `window`) has its own start and accepting states.
+    `align` creates it with state 0 as the start; a window (see `window`) has its own start and accepting states.
     Tokens with equal columns are in one class; a special token other than the end token is in a class without
     transitions.
     """
@@ -75,7 +75,7 @@ class TokenAutomaton:
     framing: Framing = "exact"
     eos_id: int | None = None
     start: int = 0
-    unspelled: bytes = b""  # where nothing is accepted: bytes of the language that no token has
+    unspelled: bytes = b""  # if nothing is accepted: bytes of the language that no token contains
 
     def __post_init__(self) -> None:
         for array in (self.class_of, self.next, self.accepting):
@@ -105,19 +105,19 @@ class TokenAutomaton:
 
     @cached_property
     def n_transitions(self) -> int:
-        """Transitions as the paper counts them: one for every state and token that lead somewhere."""
+        """The number of transitions as the paper counts them: pairs of a state and a token with a next state."""
         sizes = np.bincount(self.class_of, minlength=self.n_classes)
         return int((self.next >= 0).sum(axis=0) @ sizes)
 
     @cached_property
     def useful(self) -> NDArray[np.bool_]:
-        """(C,): the classes that lead somewhere from some state."""
+        """(C,): the classes with a transition from some state."""
         return np.asarray((self.next >= 0).any(axis=0))
 
     @property
     def is_empty(self) -> bool:
         """Whether no token sequence is accepted."""
-        if self.start != 0:  # from there some states may be out of reach
+        if self.start != 0:  # some states may be unreachable from there
             return self.shortest() is None
         return not bool(self.accepting.any())
 
@@ -127,7 +127,7 @@ class TokenAutomaton:
         return state >= 0 and bool(self.accepting[state])
 
     def state_after(self, ids: Sequence[int]) -> int:
-        """The state that a token sequence leads to from the start; −1 if it leads nowhere.
+        """The state after a token sequence from the start; −1 if there is none.
 
         >>> automaton = TokenAutomaton(np.array([0, 1]), np.array([[1, -1], [-1, 0]]), np.array([True, False]))
         >>> automaton.state_after([0]), automaton.state_after([1])
@@ -145,11 +145,11 @@ class TokenAutomaton:
     def window(
         self, start: int, tokens_after: int = 0, *, accepting: NDArray[np.bool_] | None = None
     ) -> TokenAutomaton:
-        """The automaton of a stretch of the text: from state `start`, to any state that `tokens_after` can finish.
+        """The automaton of a part of the text, from state `start`, with `tokens_after` more tokens to follow.
 
-        It accepts the token sequences that can stand after what led to `start` and before exactly `tokens_after`
-        more tokens; or, with `accepting` (S,), those that lead to one of these states. The window shares the
-        transitions, so it costs one mask, and everything that takes an automaton takes a window.
+        It accepts the token sequences that lead from `start` to a state from which exactly `tokens_after` more
+        tokens can be accepted; or, with `accepting` (S,), to one of these states. The window shares the
+        transitions, so it costs one mask. A window can be used wherever an automaton can.
 
         >>> from diffinity.alignment import Vocabulary, align
         >>> from diffinity.constraints import Regex
@@ -185,7 +185,7 @@ class TokenAutomaton:
             raise InvalidArgument(f"the number of tokens must not be negative, but is {n}")
         rows, tail, head = self._finishing_cache, self.edges.tail, self.edges.head
         for k in range(min(n, len(rows) - 1), n):
-            if k and rows[k] is rows[k - 1]:  # it stays so, however many tokens
+            if k and rows[k] is rows[k - 1]:  # a fixed point for any number of tokens
                 return rows[k]
             row = np.zeros(self.n_states, np.bool_)
             row[tail[rows[k][head]]] = True
@@ -195,7 +195,7 @@ class TokenAutomaton:
 
     @property
     def unsigned_class_of(self) -> NDArray[np.uint32]:
-        """`class_of` as compiled loops want it, (V,)."""
+        """`class_of` with unsigned indices for compiled loops, (V,)."""
         return self.class_of.view(np.uint32)
 
     @cached_property
@@ -207,7 +207,7 @@ class TokenAutomaton:
 
     @cached_property
     def free(self) -> NDArray[np.bool_]:
-        """(S,): the states from which whatever is written is accepted, as after the end of a text."""
+        """(S,): the states from which all token sequences are accepted, as after the end of a text."""
         free = self.accepting & (self.next >= 0).all(axis=1)
         while (smaller := free & free[self.next].all(axis=1)).sum() < free.sum():
             free = smaller
@@ -215,7 +215,7 @@ class TokenAutomaton:
 
     @cached_property
     def outside(self) -> int:
-        """The class whose tokens lead somewhere only after the end, where all tokens are alike; −1: none."""
+        """The class with transitions only after the end, where all tokens are equivalent; −1 if there is none."""
         states = np.arange(self.n_states)
         ended = self.accepting & (self.next == states[:, None]).all(axis=1)
         only_then = ((self.next < 0) | ended[:, None]).all(axis=0) & self.useful
@@ -223,8 +223,8 @@ class TokenAutomaton:
 
     @cached_property
     def segments(self) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
-        """What a pass over logits by class reads: the tokens sorted by class (V,), where each class begins (C+1,),
-        and the classes that lead somewhere, without `outside`."""
+        """The input of a pass over logits by class: the tokens sorted by class (V,), where each class begins
+        (C+1,), and the classes with transitions, without `outside`."""
         order, first = self.tokens_by_class
         read = self.useful.copy()
         if self.outside >= 0:
@@ -253,7 +253,7 @@ class TokenAutomaton:
 
     @cached_property
     def arrows(self) -> Arrows:
-        """The pairs of `edges`, as the dynamic programme wants them."""
+        """The pairs of `edges` as arrows, for the dynamic programme."""
         edges, n = self.edges, self.n_states
         order = np.lexsort((edges.tail, edges.group, edges.head))
         tail, group, head = edges.tail[order], edges.group[order], edges.head[order]
@@ -261,7 +261,7 @@ class TokenAutomaton:
         which, sets = _group_sets(tail.view(np.int32), begins, np.append(begins, len(tail))[1:], n)
         node_of_set = np.array([tails[0] for tails in sets], np.uint32)
         shared = sorted((i for i, tails in enumerate(sets) if len(tails) > 1), key=node_of_set.__getitem__)
-        hubs = [sets[i] for i in shared]  # neighbours in memory where their states are
+        hubs = [sets[i] for i in shared]  # hubs of neighbouring states are neighbours in memory
         node_of_set[shared] = n + np.arange(len(hubs))
         node, group, head = node_of_set[which], group[begins], head[begins]
         by_node = np.argsort(node, kind="stable")
@@ -277,7 +277,7 @@ class TokenAutomaton:
         )
 
     def live(self, length: int) -> NDArray[np.bool_]:
-        """(length+1, S): the states that can be met after k tokens on the way to acceptance after `length`."""
+        """(length+1, S): the states that an accepted sequence of `length` tokens can have after k tokens."""
         if length not in self._live_cache:
             tail, head = self.edges.tail, self.edges.head
             both = np.zeros((length + 1, self.n_states), np.bool_)
@@ -298,7 +298,7 @@ class TokenAutomaton:
         return bool(self.finishing(length)[self.start])
 
     def check_feasible(self, length: int) -> None:
-        """Raise `InfeasibleConstraint` with the shortest length that would do, unless `length` does."""
+        """Raise `InfeasibleConstraint` with the shortest sufficient length, unless `length` is feasible."""
         if self.feasible(length):
             return
         shortest = self.shortest()
@@ -343,7 +343,7 @@ class TokenAutomaton:
         return ids[::-1]
 
     def sample(self, rng: np.random.Generator, length: int) -> list[int]:
-        """An accepted sequence of `length` tokens, uniformly among all of them."""
+        """An accepted sequence of `length` tokens, drawn uniformly."""
         self.check_feasible(length)
         sizes = np.bincount(self.class_of, minlength=self.n_classes).astype(np.float64)
         padded = np.where(self.next >= 0, self.next, self.n_states)
@@ -365,7 +365,7 @@ class TokenAutomaton:
 def _group_sets(
     label: NDArray[np.int32], begins: NDArray[np.int64], ends: NDArray[np.int64], n_classes: int
 ) -> tuple[NDArray[np.int32], list[NDArray[np.int32]]]:
-    """Number the distinct sets label[b:e] (each sorted); sets found equal by hash are compared."""
+    """Number the distinct sets label[b:e] (each sorted); sets with equal hashes are compared."""
     if len(begins) == 0:
         return np.zeros(0, np.int32), []
     code = np.random.default_rng(0).integers(0, 2**63, n_classes, dtype=np.uint64)

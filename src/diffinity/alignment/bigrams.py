@@ -1,7 +1,7 @@
-"""`Bigrams`: how much more often two tokens are neighbours than chance would have it.
+"""`Bigrams`: how much more often two tokens are neighbours than if tokens were independent.
 
-A diffusion model gives a distribution for each position and says nothing of how positions depend on each other.
-Guidance by a chain of neighbours (`guidance/chain.py`) takes that from here.
+A diffusion model gives a distribution for each position, but not the dependence between positions. Chain guidance
+(`guidance/chain.py`) takes this dependence from bigrams.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from diffinity.errors import CheckpointError, InvalidArgument
 
-if TYPE_CHECKING:  # torch takes a second to import, and most of what is here does without
+if TYPE_CHECKING:  # torch takes a second to import, and most of this module does not need it
     from tokenizers import Tokenizer
     from torch import Tensor
 
@@ -25,7 +25,7 @@ DISCOUNT = 0.75  # taken from every count and given to pairs that were not seen
 
 @dataclass(frozen=True, eq=False)
 class Bigrams:
-    """P(b after a) / P(b), for the pairs that were seen, and for all other successors of a token.
+    """P(b after a) / P(b), for the pairs that occurred, and for all other successors of a token.
 
     The successors of token a are `successor[first[a]:first[a + 1]]`, in ascending order, with their `ratio`; every
     other successor has the ratio `unseen[a]`. Arrays are read-only.
@@ -80,10 +80,10 @@ class Bigrams:
 
     @classmethod
     def count(cls, documents: Iterable[Sequence[int]], vocab_size: int, eos: int, *, smallest: int = 1) -> Bigrams:
-        """Count the neighbours in token ids, one document each; what follows a document is `eos` without end.
+        """Count the neighbours in token ids, one sequence per document; after a document, `eos` repeats forever.
 
-        Pairs that occur fewer than `smallest` times count as not seen. Counts are discounted (absolute
-        discounting), and what is taken goes to the pairs that were not seen, in proportion to P(b).
+        Pairs that occur fewer than `smallest` times count as unseen. Counts are discounted (absolute discounting),
+        and the discounted mass goes to unseen pairs, in proportion to P(b).
         """
         counted = np.zeros(0, np.int64)
         counts = np.zeros(0, np.int64)
@@ -113,7 +113,7 @@ class Bigrams:
         return cls(first, after.astype(np.int32), ratio.astype(np.float32), unseen.astype(np.float32))
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a model's weights file holds of them; ratios are rounded to half precision."""
+        """The tensors for a model's weights file; ratios are rounded to half precision."""
         import torch
 
         small = torch.int16 if self.vocab_size <= 2**15 else torch.int32
@@ -144,14 +144,14 @@ class Bigrams:
 def _merged(
     counted: NDArray[np.int64], counts: NDArray[np.int64], block: list[NDArray[np.int64]]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The pairs and counts so far together with those of a block of documents."""
+    """The pairs and counts so far, merged with those of a block of documents."""
     pairs, times = np.unique(np.concatenate([*block, np.zeros(0, np.int64)]), return_counts=True)
     together, at = np.unique(np.concatenate([counted, pairs]), return_inverse=True)
     return together, np.bincount(at, np.concatenate([counts, times]), len(together)).astype(np.int64)
 
 
 def fit_bigrams(texts: Iterable[str], tokenizer: Tokenizer, eos: int, *, smallest: int = 1) -> Bigrams:
-    """The bigrams of `texts`, one document each, as a tokenizer spells them.
+    """The bigrams of `texts`, one document each, tokenized by `tokenizer`.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["the cat sat.", "the dog sat."])

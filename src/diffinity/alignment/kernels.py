@@ -1,8 +1,8 @@
 """The hot loop of alignment: the effect of every token on every state, each distinct effect computed once.
 
-A *column* is the partial map from states to states that reading some bytes makes, as sorted pairs (source,
-target). The trie is traversed parents first. Nodes whose parents have equal columns and whose bytes are in one
-class share one computation, and equal columns (found by hash, then compared) share one number.
+A *column* is the partial map from states to states for some bytes, as sorted pairs (source, target). The trie is
+traversed parents first. Nodes whose parents have equal columns and whose bytes are in one class share one
+computation, and equal columns (found by hash, then compared) share one number.
 
 Arrays are allocated and enlarged outside the compiled loops, which halves their compile time.
 """
@@ -43,7 +43,7 @@ def node_columns(
     source = np.empty(max(4 * n_states, 1024), np.int32)
     target = np.empty_like(source)
     source[:n_states] = target[:n_states] = np.arange(n_states)
-    size = 256  # columns that there is room for
+    size = 256  # capacity in columns
     first, hashes = np.zeros(size, np.int64), np.zeros(size, np.uint64)
     memo = np.full((size, n_classes), -2, np.int32)
     slots = np.full(4 * size, -1, np.int32)
@@ -87,7 +87,7 @@ def _walk(
     slots: I32,
     ctl: I64,
 ) -> int:
-    """Go on from where ctl says; ctl = [next node, columns known, pairs wanted]."""
+    """Continue from the position in ctl = [next node, columns known, pairs wanted]."""
     mask = np.uint64(slots.shape[0] - 1)
     for n in range(ctl[0], parent.shape[0]):
         ctl[0] = n
@@ -139,7 +139,7 @@ def _walk(
 
 @njit(nogil=True, cache=True)
 def _hash_identity(n_states: int, hashes: U64, slots: I32) -> None:
-    """The identity must be found again when some byte string maps every state to itself."""
+    """Add the identity to the hash table, for byte strings that map every state to itself."""
     h = np.uint64(SEED)
     for s in range(n_states):
         h = _mix(h, s, s)
@@ -177,7 +177,7 @@ def _rehash(hashes: U64, n: int, slots: I32) -> None:
 
 @njit(nogil=True, cache=True)
 def distances(first: I64, tail: I32, accepting: NDArray[np.bool_]) -> I32:
-    """Steps from each state to acceptance, −1 for never; `tail[first[t]:first[t+1]]` are those that lead to t."""
+    """Steps from each state to acceptance, −1 for never; `tail[first[t]:first[t+1]]` are the predecessors of t."""
     n = accepting.shape[0]
     found = np.full(n, -1, np.int32)
     queue = np.empty(n, np.int32)
@@ -202,7 +202,7 @@ def distances(first: I64, tail: I32, accepting: NDArray[np.bool_]) -> I32:
 
 @njit(nogil=True, cache=True)
 def recolour(first: I64, label: I32, head: I32, colour: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
-    """A new colour for each state from its own and those that its labelled transitions lead to, in any order."""
+    """A new colour for each state from its own colour and the colours of its labelled successors, in any order."""
     for s in range(colour.shape[0]):
         total = np.uint64(0)
         for i in range(first[s], first[s + 1]):

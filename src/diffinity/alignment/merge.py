@@ -44,7 +44,7 @@ def merge_states(edges: Edges, accepting: NDArray[np.bool_], n_labels: int, budg
 
 
 def _trim(edges: Edges, accepting: NDArray[np.bool_]) -> tuple[Edges, NDArray[np.bool_], int | None]:
-    """Only states on some path from state 0 to acceptance; where the start is then."""
+    """Keep only states on a path from state 0 to acceptance; returns the new index of the start."""
     n = len(accepting)
     distance: Any = kernels.distances
     start = np.zeros(n, np.bool_)
@@ -73,7 +73,7 @@ def _grouped(
 
 
 def _blocks(edges: Edges, accepting: NDArray[np.bool_]) -> NDArray[np.int32] | None:
-    """The equivalence class of each state, or None if it was not found in the rounds allowed."""
+    """The equivalence class of each state, or None if the allowed rounds were not enough."""
     n = len(accepting)
     distance: Any = kernels.distances
     recolour: Any = kernels.recolour
@@ -105,7 +105,7 @@ def _is_congruence(
     head: NDArray[np.int32],
     accepting: NDArray[np.bool_],
 ) -> bool:
-    """Whether states of one block really accept alike and go to the same blocks on the same labels."""
+    """Whether states of one block have equal acceptance and go to the same blocks on the same labels."""
     representative = np.empty(int(block.max()) + 1, np.int64)
     representative[block[::-1]] = np.arange(len(block))[::-1]
     like = representative[block]

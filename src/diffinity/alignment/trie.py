@@ -54,7 +54,7 @@ def _grow(
     byte: NDArray[np.uint8],
     ending: NDArray[np.int32],
 ) -> int:
-    """Insert sorted strings one after the other: only what differs from the previous one makes nodes."""
+    """Insert sorted strings in order: only the part that differs from the previous string creates nodes."""
     n = 1
     for i in range(begin.shape[0]):
         size = end[i] - begin[i]

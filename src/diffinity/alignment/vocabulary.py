@@ -23,12 +23,12 @@ BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """What every token id spells: bytes, or None for a special token, which spells nothing.
+    """The bytes of every token id, or None for a special token, which spells nothing.
 
-    `leading` is what the decoder takes off the front of a text (the space that Metaspace and WordPiece put
-    before the first word): token sequences spell `leading` + text or, if it is optional, a text that does not
-    begin with `leading`. `start_id` is a token that every sequence begins with and that is no part of the text;
-    it may be the end token.
+    `leading` are the bytes that the decoder removes from the front of a text (the space that Metaspace and
+    WordPiece put before the first word). Token sequences spell `leading` + text or, if it is optional, a text that
+    does not begin with `leading`. `start_id` is a token that every sequence begins with and that is not part of
+    the text; it may be the end token.
 
     >>> vocabulary = Vocabulary([b"c", b"a", b"t", None], eos_id=3)
     >>> len(vocabulary), vocabulary.trie.n_nodes
@@ -64,7 +64,7 @@ class Vocabulary:
 
     @cached_property
     def trie(self) -> Trie:
-        """The byte trie of the ordinary tokens; `node_of` goes along `ordinary`."""
+        """The byte trie of the ordinary tokens; `node_of` is in the order of `ordinary`."""
         return build_trie([self.tokens[i] or b"" for i in self.ordinary])
 
     @cached_property
@@ -76,7 +76,7 @@ class Vocabulary:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A name for this vocabulary: equal for equal tokens, end and start token and leading bytes."""
+        """A hash of the tokens, the end and start tokens and the leading bytes."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(
             repr((len(self.tokens), self.eos_id, self.leading, self.start_id, self.leading_optional)).encode()
@@ -100,7 +100,7 @@ class Vocabulary:
         """The vocabulary of a `tokenizers` file or object: byte-level BPE, Metaspace, WordPiece or words.
 
         The end token is `eos_id`, or the only special token, or one with a well-known name. There is a start token
-        only if `start_id` names one.
+        only if `start_id` is given.
 
         >>> from tokenizers import models
         >>> Vocabulary.from_tokenizer(Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))).tokens
@@ -125,7 +125,7 @@ LARGEST_ID = 1 << 24  # no tokenizer has as many tokens
 
 
 def token_ids(description: Any) -> list[tuple[str, int]]:
-    """The tokens of a `tokenizers` JSON file with their ids: those of the model, then those that were added.
+    """The tokens of a `tokenizers` JSON file with their ids: the model's tokens, then the added tokens.
 
     >>> token_ids({"model": {"vocab": {"a": 0}}, "added_tokens": [{"content": "</s>", "id": 1}]})
     [('a', 0), ('</s>', 1)]
@@ -136,7 +136,7 @@ def token_ids(description: Any) -> list[tuple[str, int]]:
 
 
 def check_ids(tokens: Sequence[tuple[str, int]], *, without_gaps: bool = False) -> None:
-    """Refuse ids that are none, absurdly large, or of two tokens; `without_gaps` also holes between them.
+    """Refuse ids that are invalid, too large, or shared by two tokens; with `without_gaps` also missing ids.
 
     >>> check_ids([("a", 0), ("b", 0)])
     Traceback (most recent call last):
@@ -189,7 +189,7 @@ def _from_tokenizer(tokenizer: Tokenizer, eos_id: int | None, start_id: int | No
     elif kinds & {"Metaspace", "ByteFallback"}:
         tokens = [None if text is None else _metaspace(text, "ByteFallback" in kinds) for text in texts]
         leading = b" " if _strips_leading_space(parts) else b""
-        leading_optional = True  # a text that does not begin with a space stays as it is
+        leading_optional = True  # a text that does not begin with a space is not changed
     else:
         tokens, leading = _by_decoding(tokenizer, size, special)
     for i, token in added.items():
@@ -198,7 +198,7 @@ def _from_tokenizer(tokenizer: Tokenizer, eos_id: int | None, start_id: int | No
 
 
 def _decoder_parts(description: dict[str, Any]) -> list[dict[str, Any]]:
-    """The decoder's steps; where there is none, the pre-tokenizer's, which says what the tokens are made of."""
+    """The decoder's steps; without a decoder, the pre-tokenizer's, which define the characters of tokens."""
     for name in ("decoder", "pre_tokenizer"):
         part = description.get(name)
         if part:
@@ -217,19 +217,19 @@ def _end_token(tokenizer: Tokenizer, special: set[int], eos_id: int | None) -> i
 
 
 def _byte_of_character() -> dict[str, int]:
-    """Byte-level BPE writes each byte as a printable character: itself, or one from 256 upwards."""
+    """Byte-level BPE writes each byte as a printable character: itself, or a character from 256 upwards."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
 
 
 BYTE_OF = _byte_of_character()
-NO_BYTE = "\u0100"  # no byte is written so in Latin-1
+NO_BYTE = "\u0100"  # not in Latin-1, so it represents no byte
 AS_LATIN_1 = dict.fromkeys(range(256), NO_BYTE) | {ord(text): byte for text, byte in BYTE_OF.items()}
 
 
 def _byte_level(text: str) -> bytes:
-    """The bytes that a token of byte-level BPE stands for; one that is not written so stands for itself.
+    """The bytes of a byte-level BPE token; a token with other characters is its own UTF-8 bytes.
 
     >>> _byte_level("Ġthe"), _byte_level("a b")
     (b' the', b'a b')
@@ -255,7 +255,7 @@ def _strips_leading_space(parts: list[dict[str, Any]]) -> bool:
 
 
 def _by_decoding(tokenizer: Tokenizer, size: int, special: set[int]) -> tuple[list[bytes | None], bytes]:
-    """What each token adds after another one, by decoding both; for decoders that work token by token."""
+    """The bytes that a token adds after another token, by decoding both; for decoders that work token by token."""
     anchor = next(i for i in range(size) if i not in special and tokenizer.id_to_token(i) is not None)
     alone = tokenizer.decode([anchor], skip_special_tokens=False)
     tokens: list[bytes | None] = []
