@@ -122,8 +122,10 @@ def _unspelled(dfa: ByteDFA, vocabulary: Vocabulary) -> bytes:
 
 
 def _machine(edges: Edges, framed: _Framed, dfa: ByteDFA, vocabulary: Vocabulary, budget: Budget) -> Machine:
-    """The minimal table. If every byte of the language is a token, the table is already minimal: single-byte
-    tokens spell every string that distinguishes two states of the (minimal) byte automaton.
+    """The minimal table.
+
+    If every byte of the language is a token, the table is already minimal: single-byte tokens spell every string
+    that distinguishes two states of the (minimal) byte automaton.
     """
     used = np.any(dfa.table >= 0, axis=0)[dfa.byte_class]
     if dfa.is_empty or not vocabulary.single_bytes[used].all():
@@ -140,8 +142,8 @@ def _classes(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Class of every token (V,), and the column of each class.
 
-    Ordinary tokens without transitions get class C (one past the columns), special tokens C + 1, the end token C +
-    2, a start token that is not the end token C + 3.
+    Ordinary tokens without transitions get class C (one past the columns), special tokens C + 1, the end
+    token C + 2, a start token that is not the end token C + 3.
     """
     present = np.zeros(n_columns + 1, np.bool_)  # index −1 refers to the last entry
     present[column_of] = True

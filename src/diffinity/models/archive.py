@@ -26,8 +26,8 @@ def unpack(parts: Sequence[str | Path], folder: str | Path, *, progress: Progres
     """Unpack the four weight files from the consecutive parts of one .tar.gz into `folder`, which is returned.
 
     The whole stream is read, so that the gzip checksum is verified before any file gets its name; `r|gz` of
-    `tarfile` would not verify it. Links, devices, paths that leave the folder, files with other names, files
-    that come twice or not at all, and sizes beyond `MAX_MEMBER_BYTES` are refused.
+    `tarfile` would not verify it. Links, devices, paths that leave the folder, files with other names, duplicate
+    or missing files, and sizes beyond `MAX_MEMBER_BYTES` are refused.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -59,7 +59,7 @@ def unpack(parts: Sequence[str | Path], folder: str | Path, *, progress: Progres
 
 
 class _Joined(io.RawIOBase):
-    """Several files, read one after the other as if they were one."""
+    """Several files, read as one concatenated file."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._rest = list(paths)
@@ -88,7 +88,7 @@ class _Joined(io.RawIOBase):
 
 
 class _Metered(io.RawIOBase):
-    """A decompressed stream that gives no more than it is allowed: a small archive cannot fill the memory."""
+    """A decompressed stream with a size limit: a small archive cannot fill the memory."""
 
     def __init__(self, stream: gzip.GzipFile) -> None:
         self._stream = stream
@@ -115,7 +115,7 @@ def _decompressed(paths: Sequence[Path]) -> Iterator[_Metered]:
 
 
 def _unpack_members(stream: _Metered, target: Path, progress: Progress | None) -> set[str]:
-    """Write each expected member under a temporary name; their names."""
+    """Write each expected member under a temporary name; returns the names."""
     names: set[str] = set()
     with tarfile.open(fileobj=stream, mode="r|", bufsize=READ_AHEAD) as archive:
         for member in archive:
@@ -136,7 +136,7 @@ def _check_complete(names: set[str]) -> None:
 
 
 def _accepted_name(member: tarfile.TarInfo) -> str | None:
-    """The name of an expected file; None for a folder or a small file beside them, which is passed over."""
+    """The name of an expected file; None for a folder or a small extra file, which is skipped."""
     path = PurePosixPath(member.name)
     if path.is_absolute() or ".." in path.parts or "\\" in member.name or ":" in member.name:
         raise CheckpointError(f"the archive holds {member.name!r}, a path that leaves its folder: refused")
@@ -171,7 +171,7 @@ def _write_member(
 
 
 def _read_to_the_end(stream: _Metered) -> None:
-    """gzip compares its checksum when it meets the end of the data, which tar does not reach by itself."""
+    """Read to the end: gzip compares its checksum there, and tar stops earlier."""
     while stream.read(READ_AHEAD):
         pass
 

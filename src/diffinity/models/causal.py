@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class CachedContinuations:
-    """Sequences of a causal `Transformer` with the keys and values of what stands already.
+    """Sequences of a causal `Transformer` with a key–value cache.
 
-    Every token goes through the network once: n·length token passes for a whole batch, not n·length²/2. What
-    stands `before` the text (at least one token) goes through it in one pass.
+    Every token goes through the network once: n·length token passes for a whole batch, not n·length²/2. The tokens
+    `before` the text (at least one) go through it in one pass.
     """
 
     @torch.no_grad()
@@ -51,7 +51,7 @@ class CachedContinuations:
         return selected
 
     def _read(self, tokens: Tensor) -> None:
-        """Tokens (n, t) behind those in the cache; several at once only at the beginning."""
+        """Read tokens (n, t) after the cached tokens; t > 1 only at the beginning."""
         network = self._network
         x = network.embedding(tokens.to(self._keys.device))  # (n, t, dim)
         for i, block in enumerate(network.blocks):
@@ -60,7 +60,7 @@ class CachedContinuations:
         self._at += tokens.shape[1]
 
     def _through(self, block: Block, i: int, x: Tensor) -> Tensor:
-        """`Block.forward` for t positions behind those in the cache."""
+        """`Block.forward` for t positions after the cached positions."""
         n, t, dim = x.shape
         here, until = slice(self._at, self._at + t), slice(0, self._at + t)
         qkv = block.attn_qkv(block.rmsnorm1(x)).view(n, t, 3, block.n_heads, -1)
@@ -76,7 +76,7 @@ class CachedContinuations:
 
 
 def causal_model(model: CausalModel | str) -> CausalModel:
-    """The model; a `str` is `hf:` and a name on the Hugging Face hub or a folder.
+    """The model itself, or the model that a string names: `hf:` and a hub name or folder.
 
     With `hf+code:` instead of `hf:` the repository's own Python code runs.
 
@@ -93,7 +93,7 @@ def causal_model(model: CausalModel | str) -> CausalModel:
 
 
 def on_the_hub(model: str, expected: str) -> tuple[str, bool]:
-    """The name in `hf:NAME` or `hf+code:NAME`, and whether the repository's own Python code may run (the latter).
+    """The name in `hf:NAME` or `hf+code:NAME`, and whether the repository's Python code may run (`hf+code:`).
 
     >>> on_the_hub("hf+code:GSAI-ML/LLaDA-8B-Base", "")
     ('GSAI-ML/LLaDA-8B-Base', True)

@@ -28,8 +28,8 @@ from diffinity.models.transfer import Offer, Opener, Progress, ask, held, open_u
 
 SUMS = "SHA256SUMS"
 
-# Room that is asked for beyond the files themselves, in sizes of the archive. Float32 weights hardly compress, so
-# an archive of S bytes unpacks to little more than S, and the imported copy is as large as the unpacked one.
+# Disk space needed beyond the files themselves, in sizes of the archive. Float32 weights hardly compress, so an
+# archive of S bytes unpacks to little more than S bytes, and the imported copy is as large as the unpacked files.
 UNPACKED_PER_ARCHIVE = 2
 IMPORTED_PER_ARCHIVE = 2
 
@@ -38,7 +38,7 @@ MAX_LISTING_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file on a server, with its size and SHA-256 where they are known beforehand.
+    """A file on a server, with its size and SHA-256 if they are known in advance.
 
     >>> RemoteFile("https://example.org/weights.tar.gz.00").name
     'weights.tar.gz.00'
@@ -61,7 +61,7 @@ class RemoteFile:
 class Release:
     """A published model: the consecutive parts of one .tar.gz, and the tokenizer.
 
-    `listing` is the address of the GitHub API's page about the release, which may know sizes and digests.
+    `listing` is the address of the release in GitHub's API, which may have sizes and digests.
     """
 
     name: str
@@ -88,7 +88,7 @@ RELEASES: Mapping[str, Release] = {
 
 @dataclass(frozen=True)
 class _Expected:
-    """All that is known of a file beforehand: its sizes and digests, each under the name of who says so."""
+    """The expected sizes and digests of a file, each under the name of its source."""
 
     sizes: dict[str, int] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
@@ -103,10 +103,10 @@ def fetch_release(
     checksums: Mapping[str, str] | None = None,
     opener: Opener = open_url,
 ) -> Path:
-    """Fetch a published model and save it in `out`, from where `load` reads it.
+    """Fetch a published model and save it in `out`, where `load` reads it.
 
-    The downloaded files are kept in the folder `<out>.download` until all is done, so that a run that was
-    interrupted goes on where it stopped; `keep_parts` leaves them, and the unpacked weights, there for good.
+    The downloaded files stay in the folder `<out>.download` until everything is done, so that an interrupted run
+    resumes where it stopped. `keep_parts` keeps them and the unpacked weights there.
 
     >>> fetch_release("plaid-2b", "model")
     Traceback (most recent call last):
@@ -137,10 +137,10 @@ def download(
     checksums: Mapping[str, str] | None = None,
     opener: Opener = open_url,
 ) -> Path:
-    """Bring all files of a release into `folder`, which is returned; those that are there are verified only.
+    """Download all files of a release to `folder`, which is returned; existing files are only verified.
 
-    `checksums` are the SHA-256 that the caller expects, by file name. A file that is not what it should be is
-    removed. What has arrived of an unfinished file stays there as `name.part` and is resumed by the next call.
+    `checksums` are the SHA-256 that the caller expects, by file name. A file with a wrong checksum is removed. The
+    received bytes of an unfinished file stay in `name.part`, and the next call resumes the transfer.
 
     >>> import tempfile
     >>> letters = Release("letters", (RemoteFile("https://example.org/a"),), RemoteFile("https://example.org/b"))
@@ -161,7 +161,7 @@ def download(
 
 
 def read_sums(path: Path) -> dict[str, str]:
-    """The digests in a file as `sha256sum` writes it, by file name; none if there is no such file.
+    """The digests in a file in the format of `sha256sum`, by file name; empty if the file does not exist.
 
     >>> read_sums(Path("no such file"))
     {}
@@ -197,7 +197,7 @@ def _known(name: str) -> Release:
 
 
 def _checked(release: Release, checksums: Mapping[str, str]) -> dict[str, str]:
-    """The caller's checksums in lower case, if they are SHA-256 of files of this release."""
+    """The caller's checksums in lower case; refuses values that are not SHA-256 of files of this release."""
     names = [file.name for file in release.files]
     for name, digest in checksums.items():
         if name not in names:
@@ -253,7 +253,7 @@ def _expectation(
 
 
 def _published(listing: str | None, opener: Opener) -> dict[str, tuple[int | None, str | None]]:
-    """Sizes and digests from GitHub's page about a release; none if the page cannot be had or read."""
+    """Sizes and digests from GitHub's API for a release; empty if they cannot be fetched or read."""
     if listing is None:
         return {}
     try:
@@ -264,7 +264,7 @@ def _published(listing: str | None, opener: Opener) -> dict[str, tuple[int | Non
         error.close()
         return {}
     except (OSError, HTTPException, ValueError, KeyError, TypeError):
-        return {}  # a look-up that fails is no reason not to fetch
+        return {}  # the download goes on without this data
 
 
 def _published_asset(asset: Mapping[str, object]) -> tuple[int | None, str | None]:
@@ -284,7 +284,7 @@ def _offer(file: RemoteFile, expected: _Expected, opener: Opener) -> Offer:
 
 
 def _verified(path: Path, name: str, expected: _Expected) -> str:
-    """The SHA-256 of a file, checked against the expected digest; a file with another digest is removed."""
+    """The SHA-256 of a file, checked against the expected digest; a file with a wrong digest is removed."""
     for source, size in expected.sizes.items():
         if held(path) != size:
             size_held = held(path)
@@ -310,7 +310,7 @@ def _record(folder: Path, sums: dict[str, str], file: RemoteFile, digest: str) -
 
 
 def _check_space(release: Release, folder: Path, offers: Mapping[str, Offer]) -> None:
-    """Raise unless the disk has room for what is still to come, unpacked and imported as well."""
+    """Raise unless the disk has room for the remaining files and for the unpacked and imported weights."""
     remaining = sum(max(0, offer.size - held(folder / f"{name}.part")) for name, offer in offers.items())
     archive = sum(
         offers[part.name].size if part.name in offers else held(folder / part.name) for part in release.parts
@@ -333,7 +333,7 @@ def _unpack_and_import(
         model = import_plaid(weights, folder / release.tokenizer.name)
         model.card = model.default_card() + _source(release, read_sums(folder / SUMS))
         model.save_pretrained(target)
-        del model  # its tensors are mapped from the files that go now
+        del model  # its tensors are mapped from the files that are deleted now
     finally:
         if not keep:
             shutil.rmtree(weights, ignore_errors=True)

@@ -44,10 +44,10 @@ def fetch_model(
     token: str | bool | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """The folder of a hub model in the hub's cache; what is not there is fetched.
+    """The folder of a hub model in the hub's cache; missing files are fetched.
 
-    Fetched are config.json and model.safetensors, with tokenizer.json and README.md if the model has them, and
-    nothing else. `progress(name, done, total)` is told of the weights; without it there is a bar.
+    Only config.json and model.safetensors are fetched, and tokenizer.json and README.md if the model has them.
+    `progress(name, done, total)` is called for the weights; without it there is a progress bar.
     """
     options: dict[str, Any] = {
         "cache_dir": cache_dir,
@@ -71,7 +71,7 @@ def fetch_model(
 
 
 def fetch_config(repo_id: str, *, revision: str | None = None) -> Path:
-    """The config.json of a hub model, in the hub's cache: what says who can read the rest."""
+    """The config.json of a hub model, in the hub's cache; it determines the loader of the other files."""
     with _told_plainly(repo_id):
         return Path(huggingface_hub.hf_hub_download(repo_id, CONFIG, revision=revision))
 
@@ -92,12 +92,12 @@ def is_cached(repo_id: str, name: str = WEIGHTS) -> bool:
 
 
 def is_offline() -> bool:
-    """Whether HF_HUB_OFFLINE forbids to fetch anything."""
+    """Whether HF_HUB_OFFLINE forbids downloads."""
     return bool(huggingface_hub.constants.HF_HUB_OFFLINE)
 
 
 def verify_cached(path: Path) -> None:
-    """Refuse a file of the hub's cache that is not what the hub described; files elsewhere are not looked at."""
+    """Refuse a file in the hub's cache whose hash is wrong; files elsewhere are not checked."""
     blob = path.resolve()
     expected = blob.name
     if blob.parent.name != "blobs" or not (SHA256.fullmatch(expected) or GIT_SHA1.fullmatch(expected)):
@@ -111,7 +111,7 @@ def verify_cached(path: Path) -> None:
 
 
 def _hash_like(expected: str, path: Path) -> str:
-    """The hash of a file, of the kind that `expected` is."""
+    """The hash of a file, of the same kind as `expected`."""
     if SHA256.fullmatch(expected):
         digest = hashlib.sha256()
     else:
@@ -123,14 +123,14 @@ def _hash_like(expected: str, path: Path) -> str:
 def _fetch_blob(
     repo_id: str, name: str, folder: Path, token: str | bool | None, force: bool, progress: Progress | None
 ) -> None:
-    """Put a file of the commit of `folder` among the cache's blobs, resuming what an earlier call began."""
+    """Download a file of the commit of `folder` to the cache's blobs; an earlier transfer is resumed."""
     url = huggingface_hub.hf_hub_url(repo_id, name, revision=folder.name)
     try:
         described = huggingface_hub.get_hf_file_metadata(url, token=token)
-    except Exception:  # the hub's own download, which comes next, says what is wrong
+    except Exception:  # the hub's own download, which follows, reports the error
         return
     if described.size is None or described.etag is None or not SHA256.fullmatch(described.etag):
-        return  # not a large file, or a mirror that does not say: the hub's own download takes it
+        return  # not a large file, or a mirror without this data: left to the hub's own download
     blob = folder.parents[1] / "blobs" / described.etag
     blob.parent.mkdir(parents=True, exist_ok=True)
     lock = folder.parents[2] / ".locks" / folder.parents[1].name / f"{blob.name}.lock"  # huggingface_hub's own
@@ -164,7 +164,7 @@ def _transfer(
 
 
 def _authorised(token: str | bool | None) -> Opener:
-    """Requests with the user's token, which is not sent on to where the hub redirects."""
+    """Requests with the user's token, which is not sent to redirect targets."""
     from huggingface_hub.utils._headers import build_hf_headers
 
     headers = build_hf_headers(token=token)
@@ -179,7 +179,7 @@ def _authorised(token: str | bool | None) -> Opener:
 
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
-    """A bar for each file, on a terminal and unless HF_HUB_DISABLE_PROGRESS_BARS is set."""
+    """A progress bar for each file, on a terminal and unless HF_HUB_DISABLE_PROGRESS_BARS is set."""
     from huggingface_hub.utils.tqdm import tqdm as progress_bar
 
     with ExitStack() as open_bars:
@@ -196,12 +196,12 @@ def progress_bars() -> Iterator[Progress]:
 
 @contextmanager
 def _told_plainly(repo_id: str) -> Iterator[None]:
-    """What the hub's library raises, as one sentence."""
+    """The errors of the hub's library as one sentence."""
     try:
         yield
     except DiffinityError:
         raise
-    except Exception as error:  # also those of its HTTP client, which differ from version to version
+    except Exception as error:  # also errors of its HTTP client, which differ between versions
         if is_offline():
             raise CheckpointError(f"{repo_id} {NOT_HERE_OFFLINE}") from error
         raise CheckpointError(

@@ -20,13 +20,13 @@ from torch import Tensor
 from diffinity.errors import CheckpointError, InvalidArgument
 from diffinity.models.protocol import CausalModel, Messages, Noise, SamplingDefaults, TokenDiffusion
 
-SMALLEST_ALPHA = 1e-3  # of MDLM's and Duo's noise schedules: a token is itself with probability 1 − (1 − ε)·t
+SMALLEST_ALPHA = 1e-3  # ε of MDLM's and Duo's noise schedules: a token is unchanged with probability 1 − (1 − ε)·t
 TURN_ENDS = ("<|eot_id|>", "<|im_end|>", "<|role_end|>")  # end a turn of a conversation, and so a text
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """In what a family of masked models differs from the others."""
+    """The conventions of a family of masked models."""
 
     noise: Noise = "mask"
     shifted: bool = False  # the logits at k are those of the token at k + 1
@@ -43,9 +43,9 @@ DIALECTS = {
 
 
 def is_causal(config: Mapping[str, Any]) -> bool:
-    """Whether a config of `transformers` is that of a model of its own that predicts the next token.
+    """Whether a config of `transformers` belongs to one of the library's own causal models.
 
-    Models with code of their own are not: block diffusion models call themselves causal too.
+    Models with their own code do not count, because block diffusion models also call themselves causal.
 
     >>> is_causal({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}), is_causal({"model_type": "bert"})
     (True, False)
@@ -81,7 +81,7 @@ class _TransformersModel:
         return self._vocab_size
 
     def encode_prompt(self, prompt: str | None, messages: Messages | None) -> list[int]:
-        """The prompt's tokens; a conversation's through the chat template, with the answer about to begin."""
+        """The tokens of the prompt; a conversation goes through the chat template."""
         return _encoded(self._hf_tokenizer, prompt, messages)
 
 
@@ -123,10 +123,10 @@ class HuggingFaceDiffusion(_TransformersModel, TokenDiffusion):
         tokenizer: str | None = None,
         revision: str | None = None,
     ) -> HuggingFaceDiffusion:
-        """The model called `name` on the hub, or in a folder; `dtype` if not given is that of its files.
+        """The model called `name` on the hub, or in a folder; `dtype` defaults to the type of its files.
 
-        `mask_id` is the token that stands for a masked one where neither config nor tokenizer name it,
-        `tokenizer` the name of one where the model has none of its own.
+        `mask_id` is the mask token if neither config nor tokenizer names it. `tokenizer` names a tokenizer for a
+        model that has none.
         """
         network, hf_tokenizer = load_transformers(
             ("AutoModel", "AutoModelForMaskedLM"), name, device, dtype, trust_remote_code, tokenizer, revision
@@ -146,7 +146,7 @@ class HuggingFaceDiffusion(_TransformersModel, TokenDiffusion):
 
     @torch.no_grad()
     def logits(self, tokens: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
-        """Logits (B, L, V) of the positions behind the context, in the network's type."""
+        """Logits (B, L, V) of the positions after the context, in the network's type."""
         whole = tokens if context is None else torch.cat([context, tokens], dim=1)
         scores = self._raw(whole, t)
         if self.dialect.shifted:
@@ -154,7 +154,7 @@ class HuggingFaceDiffusion(_TransformersModel, TokenDiffusion):
         scores = scores[:, whole.shape[1] - tokens.shape[1] :].clone()
         scores = _with_one_end(scores, self._end, self._ends)
         if 0 <= self._mask_id < self._vocab_size:
-            scores[:, :, self._mask_id] = -torch.inf  # the mask is in the vocabulary, but is no prediction
+            scores[:, :, self._mask_id] = -torch.inf  # the mask is in the vocabulary, but is never predicted
         return scores
 
     @torch.no_grad()
@@ -172,7 +172,7 @@ class HuggingFaceDiffusion(_TransformersModel, TokenDiffusion):
 class HuggingFaceCausal(_TransformersModel, CausalModel):
     """A causal model of `transformers`, such as GPT-2, as a `CausalModel`.
 
-    The tokens that end a turn count as the end of the text, as those of a `HuggingFaceDiffusion` do.
+    The tokens that end a turn count as the end of the text, as in `HuggingFaceDiffusion`.
     """
 
     reads_prompts = True
@@ -182,7 +182,7 @@ class HuggingFaceCausal(_TransformersModel, CausalModel):
         self.sampling_defaults = SamplingDefaults(length=128)
         self.eos_token_id = self._end = _needed(tokenizer.eos_token_id, name, "end-of-text token")
         first = tokenizer.bos_token_id
-        self._first = int(self._end if first is None else first)  # stands before a text without a prompt
+        self._first = int(self._end if first is None else first)  # precedes a text without a prompt
         self._ends = _turn_ends(tokenizer, self._end)
         self._vocab_size = int(network.get_output_embeddings().weight.shape[0])
 
@@ -196,7 +196,7 @@ class HuggingFaceCausal(_TransformersModel, CausalModel):
         tokenizer: str | None = None,
         revision: str | None = None,
     ) -> HuggingFaceCausal:
-        """The model called `name` on the hub, or in a folder; `dtype` if not given is that of its files."""
+        """The model called `name` on the hub, or in a folder; `dtype` defaults to the type of its files."""
         network, hf_tokenizer = load_transformers(
             ("AutoModelForCausalLM",), name, device, dtype, trust_remote_code, tokenizer, revision
         )
@@ -208,7 +208,7 @@ class HuggingFaceCausal(_TransformersModel, CausalModel):
 
 
 class HuggingFaceContinuations:
-    """Sequences of a `transformers` model, begun by the tokens `before` (n, t), with the library's own cache."""
+    """Sequences of a `transformers` model after the tokens `before` (n, t), with the library's own cache."""
 
     def __init__(self, network: Any, before: Tensor, end: int, ends: Sequence[int] = ()) -> None:
         self._network, self._end, self._ends = network, end, list(ends)
@@ -275,7 +275,7 @@ def load_transformers(
     tokenizer_name: str | None = None,
     revision: str | None = None,
 ) -> tuple[Any, Any]:
-    """A network by the first of the auto classes that has a head for tokens, and its fast tokenizer."""
+    """A network, loaded with the first auto class that has a head for tokens, and its fast tokenizer."""
     try:
         transformers: Any = import_module("transformers")
     except ImportError:
@@ -297,7 +297,7 @@ def load_transformers(
 
 
 def _auto_class(kinds: tuple[str, ...], config: Any) -> str:
-    """The auto class to load with: a class that the repository's own code has, otherwise the last."""
+    """The auto class to load with: a class from the repository's own code, otherwise the last class."""
     own = getattr(config, "auto_map", None) or {}
     return next((kind for kind in (*reversed(kinds), *kinds) if kind in own), kinds[-1])
 

@@ -26,15 +26,15 @@ from diffinity.models.transfer import Progress
 
 @dataclass(frozen=True)
 class KnownModel:
-    """A published model: on the hub under `repo_id`, or without one a release that is imported."""
+    """A published model: on the hub under `repo_id`, or a release that is imported."""
 
     name: str
     parameters: str
-    download_bytes: int  # about: of the tensors, or of the imported model
+    download_bytes: int  # approximate size of the tensors, or of the imported model
     licence: str
     good_for: str
     repo_id: str | None = None
-    tokenizer: str | None = None  # the hub model whose tokenizer it uses, where it has none of its own
+    tokenizer: str | None = None  # the hub model whose tokenizer it uses, if it has none
 
     @property
     def is_here(self) -> bool:
@@ -78,7 +78,7 @@ KNOWN = {
 
 
 def known_folder(name: str, *, revision: str | None = None, progress: Progress | None = None) -> Path:
-    """The folder of a model by its short name; what is not on this machine is fetched.
+    """The folder of a model by its short name; a model that is not on this machine is fetched.
 
     >>> known_folder("plaid-2b")
     Traceback (most recent call last):
@@ -104,6 +104,6 @@ langflow-lm1b, plaid-1b
 
 
 def release_folder(name: str) -> Path:
-    """Where an imported release is kept: under $DIFFINITY_HOME, else beside the hub's cache."""
+    """The folder of an imported release: under $DIFFINITY_HOME, otherwise beside the hub's cache."""
     home = os.environ.get("DIFFINITY_HOME")
     return (Path(home) if home else Path(huggingface_hub.constants.HF_HOME) / "diffinity") / "models" / name

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from diffinity.models.plaid import LayerNorm, Linear, Rotary, matmul_per_sample, rotate
 
 GAMMA_FEATURES = 256
-SHORTEST_ROW = 1e-12  # what the length of an embedding is taken for at least
+SHORTEST_ROW = 1e-12  # lower bound of the length of an embedding
 
 
 @dataclass(frozen=True)
 class LangFlowConfig:
-    """The shape of a LangFlow network, by default that of langflow-owt.
+    """The shape of a LangFlow network; the defaults are those of langflow-owt.
 
     `normalise_embedding`, `self_conditioning` and `skip_logits` are true in every published model.
 
@@ -72,7 +72,7 @@ def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
 
 
 class Block(nn.Module):
-    """Attention and MLP; the noise level shifts and scales what they read and gates what they add."""
+    """Attention and MLP; the noise level shifts and scales their inputs and gates their outputs."""
 
     def __init__(self, config: LangFlowConfig) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Block(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Token embeddings of length √D: about one for each component, like the noise."""
+    """Token embeddings of length √D: each component is of order one, like the noise."""
 
     def __init__(self, config: LangFlowConfig) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class Embedding(nn.Module):
 
 
 class NoiseLevelEmbedding(nn.Module):
-    """What the blocks see of γ: (B,) to (B, 1, cond_dim)."""
+    """The embedding of γ for the blocks: (B,) to (B, 1, cond_dim)."""
 
     def __init__(self, config: LangFlowConfig) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class NoiseLevelEmbedding(nn.Module):
 
 
 class OutputLayer(nn.Module):
-    """The readout; its matrix is not the embeddings'."""
+    """The readout; its matrix is not tied to the embeddings."""
 
     def __init__(self, config: LangFlowConfig) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class LangFlowNetwork(nn.Module):
         logits = self.context_logits(z, noise_level, x_selfcond)
         if not self.config.skip_logits:
             return logits
-        # log p(z | token) up to a constant: the embeddings are equally long, so their length drops out.
+        # log p(z | token) up to a constant: all embeddings have the same length, which cancels.
         return logits + matmul_per_sample(skip_coefficient(noise_level)[:, None, None] * z, embedding.T)
 
     def context_logits(self, z: Tensor, noise_level: Tensor, x_selfcond: Tensor) -> Tensor:
@@ -194,13 +194,13 @@ def skip_coefficient(noise_level: Tensor) -> Tensor:
 class GumbelSchedule(nn.Module):
     """γ(t), the quantile function of a Gumbel distribution, cut off at both ends.
 
-    In float32 through torch's own function, as the published models were trained: near t = 1, where a rounded t
-    decides, float64 would give noise levels up to 0.01 higher.
+    It uses float32 and torch's own function, as in the training of the published models. Near t = 1 the rounding
+    of t matters: float64 would give noise levels up to 0.01 higher.
     """
 
     loc: Tensor
     scale: Tensor
-    entropy: Tensor  # used in training only; kept because it is in the checkpoint
+    entropy: Tensor  # used in training only; here because it is in the checkpoint
 
     def __init__(self, cutoff: float, loc: float = 4.723, scale: float = 0.852, entropy: float = 7.02) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ class GumbelSchedule(nn.Module):
 
 
 class LangFlowModules(nn.Module):
-    """All that LangFlow learns, under the names of its checkpoint."""
+    """The learned modules of LangFlow, under the names of its checkpoint."""
 
     def __init__(self, config: LangFlowConfig) -> None:
         super().__init__()

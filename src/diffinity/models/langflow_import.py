@@ -24,10 +24,10 @@ from diffinity.models.langflow_lm import LANGFLOW_DEFAULTS, LangFlowLM, filled
 from diffinity.models.pretrained import is_published_langflow, read_config, read_tensors, read_tokenizer, shapes_of
 from diffinity.models.protocol import SamplingDefaults
 
-# The tokenizers that the model cards name, by the size of the vocabulary; the repositories have none of their own.
+# The tokenizers that the model cards name, by vocabulary size; the repositories contain none.
 TOKENIZERS = {50257: "openai-community/gpt2", 30522: "google-bert/bert-base-uncased"}
 
-# What stands before and after a text in the training windows: with BERT's tokenizer it is [CLS] on both sides.
+# The token before and after a text in the training windows: with BERT's tokenizer it is [CLS] on both sides.
 BOUNDARIES = ("[CLS]", "<|endoftext|>")
 
 SWITCHES = {  # in LangFlow's config, and in ours
@@ -62,7 +62,7 @@ config.json, model.safetensors and tokenizer.json
 def published_parts(
     folder: Path, config: dict[str, Any], tokenizer: str | Path | None = None, *, verify: bool = True
 ) -> Parts:
-    """What a `LangFlowLM` is made of, from a folder in LangFlow's layout; `verify` checks what the hub gave."""
+    """The parts of a `LangFlowLM` from a folder in LangFlow's layout; `verify` checks the files from the hub."""
     if verify:
         for name in (CONFIG, WEIGHTS):
             verify_cached(folder / name)
@@ -93,7 +93,7 @@ def infer_config(tensors: Mapping[str, Tensor], config: dict[str, Any]) -> LangF
         raise CheckpointError(f"these are not LangFlow's weights: a tensor has the wrong rank ({error})") from None
     _check_rotary(tensors["backbone.rotary_emb.inv_freq"])
     blocks = {name.split(".")[2] for name in tensors if name.startswith("backbone.blocks.")}
-    if config.get("n_blocks", len(blocks)) != len(blocks):  # a block that is missing would go unnoticed
+    if config.get("n_blocks", len(blocks)) != len(blocks):  # a missing block would not be noticed
         raise CheckpointError(f"{CONFIG} says n_blocks {config['n_blocks']!r}, {WEIGHTS} has {len(blocks)}")
     cutoff = config.get("gumbel_cutoff")
     if not isinstance(cutoff, int | float):
@@ -128,7 +128,7 @@ def _tokenizer_file(folder: Path, vocab_size: int, given: str | Path | None) -> 
 
 
 def _boundary(tokenizer: Tokenizer) -> int | None:
-    """The token that stands before and after a text."""
+    """The token before and after a text."""
     ids = (tokenizer.token_to_id(name) for name in BOUNDARIES)
     return next((token for token in ids if token is not None), None)
 

@@ -16,14 +16,14 @@ from diffinity.models.network_lm import NetworkLM
 from diffinity.models.pretrained import check_amount, is_published_langflow, load_strictly, unfilled
 from diffinity.models.protocol import SamplingDefaults
 
-# Its own number of steps, sampler and temperature; windows of 1,024 tokens would take a laptop an hour.
+# LangFlow's number of steps, sampler and temperature; windows of 1,024 tokens would take a laptop an hour.
 LANGFLOW_DEFAULTS = SamplingDefaults(num_inference_steps=128, length=128, score_temp=1.0, method="ddim")
 
 
 class LangFlowLM(NetworkLM[LangFlowModules]):
     """LangFlow as a `DiffusionLM`, for sampling: its parameters do not require gradients.
 
-    Its training windows begin with a start token, which is no part of any text: `start_token_id`.
+    Its training windows begin with a start token, which is not part of the text: `start_token_id`.
 
     >>> import torch
     >>> from tokenizers import models
@@ -88,7 +88,7 @@ class LangFlowLM(NetworkLM[LangFlowModules]):
 
     @classmethod
     def read(cls, folder: Path, config: dict[str, Any], *, verify: bool = True) -> Self:
-        """As every model is read; a folder in LangFlow's own layout is imported."""
+        """Like `PretrainedLM.read`; a folder in LangFlow's own layout is imported."""
         if not is_published_langflow(config):
             return super().read(folder, config, verify=verify)
         from diffinity.models.langflow_import import published_parts
@@ -117,7 +117,7 @@ class LangFlowLM(NetworkLM[LangFlowModules]):
 
 
 def filled(config: LangFlowConfig, tensors: Mapping[str, Tensor]) -> LangFlowModules:
-    """The modules of that shape with these weights, which must be exactly theirs."""
+    """The modules of this shape, filled with the weights; names and shapes must match exactly."""
     check_amount(config.about_parameters, config.n_blocks, tensors)
     modules = unfilled(lambda: LangFlowModules(config), config.about_parameters)
     load_strictly(modules, tensors)

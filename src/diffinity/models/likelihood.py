@@ -1,4 +1,4 @@
-"""How likely a model finds a text: the variational bound, in nats per token, as PLAID defines it.
+"""The likelihood of a text: PLAID's variational bound, in nats per token.
 
 −log p(x) ≤ reconstruction + diffusion + prior, with
   reconstruction = E[−log p(x | z₀)],  z₀ at γ(0);
@@ -39,7 +39,7 @@ def variational_bound(
     """Estimate the bound for tokens (B, L) at `n_times` noise levels per sequence.
 
     Times are stratified, with a random offset per sequence; the estimate is unbiased for every `n_times`.
-    With `selfcond` each prediction is fed the model's own first prediction, as in PLAID's evaluation.
+    With `selfcond` each prediction gets the model's own first prediction as input, as in PLAID's evaluation.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["a b.", "b a."])

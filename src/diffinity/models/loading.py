@@ -1,4 +1,4 @@
-"""`load`: a model from a folder, from the Hugging Face hub, or one of those inside the package."""
+"""`load`: a model from a folder, from the Hugging Face hub, or from the package."""
 
 from __future__ import annotations
 
@@ -74,9 +74,10 @@ def load(
     Without `source` it is the embedded diffusion model; "embedded-masked" and "embedded-autoregressive" are the
     other embedded models. A folder takes precedence: a folder called langflow-owt hides the known model.
     `block_dtype=torch.bfloat16` halves the memory of the blocks of PLAID and LangFlow, as their authors run them
-    on a GPU. The `transformers` library reads a folder or hub id of its own models (LLaDA, Dream, MDLM, Duo, or a
-    causal model such as GPT-2), in the type `block_dtype` or that of the files. Diffusion models there contain
-    code, which runs only with `trust_remote_code=True`. `tokenizer` names a tokenizer for a model that has none.
+    on a GPU. Models of the `transformers` library (LLaDA, Dream, MDLM, Duo, or a causal model such as GPT-2) are
+    loaded from a folder or hub id, in the type `block_dtype` or the type of the files. Their diffusion models
+    contain code, which runs only with `trust_remote_code=True`. `tokenizer` names a tokenizer for a model that has
+    none.
 
     >>> load("no/such/folder")
     Traceback (most recent call last):
@@ -115,7 +116,7 @@ embedded-autoregressive, embedded-masked
 
 
 def usable_device(device: str | torch.device) -> torch.device:
-    """The device of that name; refused if torch does not know it or this machine does not have it.
+    """The device with this name; refused if torch does not know it or this machine does not have it.
 
     >>> usable_device("abacus")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -131,7 +132,7 @@ def usable_device(device: str | torch.device) -> torch.device:
 
 
 def _check_source(source: object) -> None:
-    """Refuse what names no place of a model before a file system is asked for it."""
+    """Refuse an invalid source before the file system is queried."""
     if source is not None and not isinstance(source, str | Path):
         raise InvalidArgument(
             f"a model is named by a folder, a hub id or a short name, not by {str(source)[:40]} "
@@ -151,7 +152,7 @@ def _check_source(source: object) -> None:
 def _in_transformers(
     source: str | Path | None, revision: str | None
 ) -> tuple[str, type[HuggingFaceDiffusion] | type[HuggingFaceCausal]] | None:
-    """A folder or hub id whose config is that library's, and what it is loaded as; else None."""
+    """The loader of a folder or hub id with a config of `transformers`; otherwise None."""
     if source is None or source in KNOWN or source in EMBEDDED_COMPANIONS:
         return None
     folder = Path(source)
@@ -166,7 +167,7 @@ def _in_transformers(
 
 
 def model_folder(source: str | Path | None, revision: str | None = None) -> Path:
-    """Where the files of a model are; what is named by a short name or a hub id is downloaded."""
+    """The folder with the files of a model; a short name or a hub id is downloaded."""
     if source is None:
         if not EMBEDDED.is_dir():
             raise CheckpointError(

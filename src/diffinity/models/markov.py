@@ -40,7 +40,7 @@ SMALLEST = 1e-100  # relative likelihood of a token, so that products of two pas
 
 
 class Automaton(Protocol):
-    """What `MarkovLM.log_acceptance` needs of a deterministic automaton over tokens, in classes."""
+    """The members of a token automaton that `MarkovLM.log_acceptance` needs."""
 
     @property
     def class_of(self) -> NDArray[np.integer[Any]]: ...  # (V,)
@@ -59,7 +59,7 @@ class Automaton(Protocol):
 class MarkovChain:
     """A Markov chain over contexts (the last n tokens), in sparse rows."""
 
-    token: NDArray[np.int64]  # (K,) the token that a context ends in
+    token: NDArray[np.int64]  # (K,) the last token of a context
     first: NDArray[np.int64]  # (K+1,) where the edges of a context begin
     target: NDArray[np.int64]  # (M,)
     prob: NDArray[np.float64]  # (M,)
@@ -73,7 +73,7 @@ class MarkovChain:
 
 
 def count_chain(documents: Iterable[Sequence[int]], order: int, eos: int, restart: float) -> MarkovChain:
-    """The chain of maximum likelihood for token sequences, each followed by `eos` for ever.
+    """The maximum-likelihood chain for token sequences, each followed by `eos` forever.
 
     >>> chain = count_chain([[1, 2], [1, 3]], order=1, eos=0, restart=0.0)
     >>> chain.token.tolist(), chain.prob.tolist()
@@ -104,7 +104,7 @@ def count_chain(documents: Iterable[Sequence[int]], order: int, eos: int, restar
     source = np.array([pair[0] for pair in pairs], dtype=np.int64)
     target = np.array([pair[1] for pair in pairs], dtype=np.int64)
     visits = np.bincount(target, weights=counts, minlength=n)
-    visits[0] -= 1  # the made-up step from the end to itself
+    visits[0] -= 1  # the artificial step from the end to itself
     start = np.zeros(n)
     for context_id, count in starts.items():
         start[context_id] = count
@@ -173,7 +173,7 @@ class MarkovLM(PretrainedLM, DiffusionLM):
         return low + (high - low) * t.double()
 
     def denoise(self, z: Tensor, noise_level: Tensor, x_selfcond: Tensor) -> Tensor:
-        """log P(token | z) (B, L, V); `x_selfcond` has nothing to add to an exact posterior."""
+        """log P(token | z) (B, L, V); an exact posterior does not use `x_selfcond`."""
         log_emission = self._log_emission(z, noise_level)
         logits: Tensor = _LogMarginals.apply(log_emission, self.chain)  # type: ignore[no-untyped-call]
         return logits
@@ -191,7 +191,7 @@ class MarkovLM(PretrainedLM, DiffusionLM):
         return MarkovTokens(self, noise)
 
     def log_p_text(self, tokens: Sequence[int]) -> float:
-        """log P of a token sequence under the chain itself, exactly.
+        """The exact log P of a token sequence under the chain.
 
         >>> fit_markov(["ab", "ab"], restart=0.0).log_p_text([]) == 0.0
         True
@@ -280,8 +280,9 @@ class MarkovLM(PretrainedLM, DiffusionLM):
 class _LogMarginals(torch.autograd.Function):
     """log marginals of the chain as a function of log emissions.
 
-    With w = upstream / μ the vector–Jacobian product is H·w, H the (symmetric) Hessian of the log partition
-    function, that is the derivative of the marginals μ in direction w: one more forward–backward.
+    With w = upstream / μ the vector–Jacobian product is H·w, where H is the (symmetric) Hessian of the log
+    partition function. H·w is the derivative of the marginals μ in direction w, which takes one more
+    forward–backward pass.
     """
 
     @staticmethod
@@ -330,7 +331,7 @@ def _numbers(given: object) -> tuple[float, float]:
 
 
 def _check_shapes(shapes: Mapping[str, tuple[int, ...]], vocab_size: int) -> None:
-    """Refuse tensors that are not a chain's, before any of them is read."""
+    """Refuse tensors that do not have the shapes of a chain, before any tensor is read."""
     wanted = {field.name for field in fields(MarkovChain)} | {"embedding"}
     if shapes.keys() != wanted:
         missing, surplus = sorted(wanted - shapes.keys()), sorted(shapes.keys() - wanted)
@@ -344,7 +345,7 @@ def _check_shapes(shapes: Mapping[str, tuple[int, ...]], vocab_size: int) -> Non
 
 
 def check_chain(chain: MarkovChain, vocab_size: int) -> None:
-    """Refuse arrays that would make the kernels read outside their bounds or are no probabilities."""
+    """Refuse arrays that would make the kernels read out of bounds or that are not probabilities."""
     n, edges = chain.token.shape[0], chain.target.shape[0]
     sound = (
         n > 0
@@ -375,7 +376,7 @@ def fit_markov(
     restart: float = 1e-3,
     seed: int = 0,
 ) -> MarkovLM:
-    """A Markov model of `texts`, one document each, with a byte-level BPE trained on them unless one is given.
+    """A Markov model of `texts`, one document each; by default a byte-level BPE is trained on them.
 
     The tokenizer must have exactly one special token, which ends a document. Time and memory of a denoising
     step grow with length × number of contexts.

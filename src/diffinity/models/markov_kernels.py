@@ -2,7 +2,7 @@
 
 A chain has K contexts; `edges` of context c are target[first[c]:first[c+1]] with probabilities prob[…]. With
 probability restart[c] the next context is instead drawn from `jump`. `emission[k, v]` is the likelihood of the
-latent at position k if the token there is v (any scale per position), `token[c]` the token that c ends in.
+latent at position k if the token there is v (any scale per position), `token[c]` the last token of c.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def log_joint(
     restart: Floats,
     start: Floats,
     jump: Floats,
-    move: Ints,  # (S, V): next state of the automaton, −1 where there is none
+    move: Ints,  # (S, V): next state of the automaton, −1 for none
     initial: int,
     accepting: NDArray[np.bool_],  # (S,)
 ) -> float:

@@ -1,8 +1,8 @@
 """The exact Markov model under masked and uniform noise: the reference for processes on tokens.
 
-p(x₀ | x_t) is a hidden Markov model whose emissions are those of the noise. Every token has likelihood 1 for a
-masked position, and only the token itself for an unmasked position. Under uniform noise a token stays itself with
-probability α and becomes any other token with probability (1 − α)/V.
+p(x₀ | x_t) is a hidden Markov model with the noise as its emissions. At a masked position every token has
+likelihood 1; at an unmasked position only the token itself has. Under uniform noise a token is unchanged with
+probability α and is replaced by a token drawn from all V with probability 1 − α.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class MarkovTokens(TokenDiffusion):
         return torch.from_numpy(marginals[:, before:]).clamp(min=SMALLEST).log()
 
     def _emission(self, tokens: Tensor, t: Tensor, certain: int) -> NDArray[np.float64]:
-        """(B, L, V): the likelihood of every token; the first `certain` positions are without noise."""
+        """(B, L, V): the likelihood of every token; the first `certain` positions have no noise."""
         batch, length = tokens.shape
         masked = tokens == self.mask_id
         own = torch.zeros(batch, length, self.vocab_size, dtype=torch.float64)

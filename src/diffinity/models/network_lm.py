@@ -58,11 +58,11 @@ class NetworkLM(PretrainedLM, DiffusionLM, Generic[Modules]):
 
     @property
     def embedding(self) -> Tensor:
-        """(V, d), normalised once for as long as the parameters stay as they are."""
+        """(V, d), normalised once and cached until the parameters change."""
         matrix = self._stored_embedding
         at = (matrix.data_ptr(), matrix._version, matrix.dtype)
         if self._normalised is None or self._normalised[0] != at:
-            with torch.inference_mode(False):  # else what is kept could not be used where there are gradients
+            with torch.inference_mode(False):  # otherwise the cached tensor could not be used with gradients
                 self._normalised = at, self._normalise_embedding()
         return self._normalised[1]
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 GAMMA_FEATURES = 64
-PLAIN_ATTENTION = 128  # up to this length plain products train faster on a CPU than the fused kernel's way back
+PLAIN_ATTENTION = 128  # up to this length plain products train faster on a CPU than the fused kernel
 MUP_BASE_WIDTH = 256  # the width at which μP's readout multiplier is 1
 
 
@@ -96,11 +96,12 @@ def rotate(x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
 
 
 def matmul_per_sample(x: Tensor, weight: Tensor) -> Tensor:
-    """x (B, L, d) @ weight (d, k) as one product a sample, (B, L, k).
+    """x (B, L, d) @ weight (d, k) as one product per sample, (B, L, k).
 
-    In a product over all rows at once the rounding of a row depends on how many there are; a denoising run
-    amplifies it until texts differ. So a sample is the same in every batch. On the way back a product that is
-    alone would be divided between the threads and rounded differently, so it is computed twice and one is dropped.
+    In one product over all rows the rounding of a row depends on the number of rows, and a denoising run amplifies
+    it until texts differ. With one product per sample, a sample is the same in every batch. In the backward pass a
+    single product would be divided between threads and rounded differently, so it is computed for two copies and
+    one is dropped.
     """
     batch = x.shape[0]
     if batch == 1 and x.requires_grad and x.device.type == "cpu" and torch.get_num_threads() > 1:
@@ -109,7 +110,7 @@ def matmul_per_sample(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """A linear layer that treats samples one by one, except in training, where one large product is faster."""
+    """A linear layer with one product per sample, except in training, where one large product is faster."""
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
@@ -201,10 +202,10 @@ class PlaidNetwork(nn.Module):
     def features(
         self, z: Tensor, noise_level: Tensor, x_selfcond: Tensor, bias_scale: float = 1.0
     ) -> tuple[Tensor, Tensor]:
-        """What the logits are read from: the last hidden state (B, L, dim), and the analytic part (B, L, d_e).
+        """The inputs of the readout: the last hidden state (B, L, dim) and the analytic part (B, L, d_e).
 
-        The analytic part, times the embeddings, is what of log p(token | z) is known in closed form; the network
-        only adds context to it.
+        The analytic part times the embeddings is the part of log p(token | z) that is known in closed form; the
+        network only adds context to it.
         """
         noise_level = noise_level if noise_level.ndim == 2 else noise_level[:, None]  # (B, 1 or L)
         alpha_squared = torch.sigmoid(-noise_level)[:, :, None]  # (B, 1 or L, 1)

@@ -16,7 +16,7 @@ from diffinity.models.protocol import SamplingDefaults
 
 PARTS = ("model", "embedding_matrix", "noise_schedule", "gamma_bounds")
 
-# What PLAID's sample.py does when nothing is said, but for its 4,096 steps.
+# The defaults of PLAID's sample.py, except its 4,096 steps.
 PLAID_DEFAULTS = SamplingDefaults(num_inference_steps=256, length=256, score_temp=0.9)
 
 

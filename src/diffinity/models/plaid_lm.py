@@ -17,12 +17,12 @@ from diffinity.models.pretrained import check_amount, load_strictly, unfilled
 from diffinity.models.protocol import SamplingDefaults
 from diffinity.models.schedule import NEARLY_CLEAN, GammaBounds, NoiseSchedule
 
-ROWS = 64  # texts with a hidden position that are scored at once
-PADDING = 2  # end tokens behind a text that is scored
+ROWS = 64  # texts with a hidden position in one network call
+PADDING = 2  # end tokens after a scored text
 
 
 class PlaidModules(nn.Module):
-    """The four things that PLAID learns, under the names of its checkpoint files."""
+    """The four learned modules of PLAID, under the names of its checkpoint files."""
 
     def __init__(self, config: PlaidConfig) -> None:
         super().__init__()
@@ -45,11 +45,11 @@ class PlaidLM(NetworkLM[PlaidModules]):
 
     kind: ClassVar[str] = "plaid"
     half_storage: bool = False  # save the network and embeddings as float16; the schedule stays float32
-    position_levels: bool = False  # whether it was trained with a noise level for each position, too
+    position_levels: bool = False  # whether it was also trained with a noise level for each position
 
     @classmethod
     def create(cls, config: PlaidConfig, tokenizer: Tokenizer, *, eos_token_id: int | None = None) -> Self:
-        """A model with random weights, as training begins with."""
+        """A model with random weights, for training."""
         return cls(PlaidModules(config), tokenizer, eos_token_id)
 
     @property
@@ -78,9 +78,9 @@ class PlaidLM(NetworkLM[PlaidModules]):
 
     @torch.no_grad()
     def pseudo_log_probs(self, ids: Tensor) -> Tensor:
-        """The log-probability (n,) of each token of a text (n,) given all the others.
+        """The log-probability (n,) of each token of a text (n,) given all other tokens.
 
-        For a model with `position_levels`: one position after another is pure noise, the others are nearly clean.
+        For a model with `position_levels`: one position at a time is pure noise, the others are nearly clean.
         The noise is the same for every text.
         """
         eos = 0 if self.eos_token_id is None else self.eos_token_id

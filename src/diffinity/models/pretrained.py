@@ -36,17 +36,17 @@ MOST_HEADER_BYTES = 100_000_000  # of a safetensors file
 
 
 class PretrainedLM(ABC):
-    """The part of a model that knows files: `save_pretrained`, `from_pretrained`, `push_to_hub`."""
+    """The file methods of a model: `save_pretrained`, `from_pretrained`, `push_to_hub`."""
 
     kind: ClassVar[str]
 
     @abstractmethod
     def config_fields(self) -> dict[str, Any]:
-        """What the config says of this kind of model, as plain JSON."""
+        """The config fields of this kind of model, as plain JSON."""
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
-        """All that the weights file holds."""
+        """All tensors of the weights file."""
 
     @classmethod
     @abstractmethod
@@ -58,7 +58,7 @@ class PretrainedLM(ABC):
         eos_token_id: int | None,
         sampling_defaults: SamplingDefaults,
     ) -> Self:
-        """The model that `config_fields` and `tensors` describe; raises CheckpointError where they disagree."""
+        """The model that `config_fields` and `tensors` describe; raises CheckpointError if they disagree."""
 
     @property
     @abstractmethod
@@ -67,17 +67,17 @@ class PretrainedLM(ABC):
     eos_token_id: int | None
     sampling_defaults: SamplingDefaults
     card: str | None = None
-    bigrams: Bigrams | None = None  # which tokens are neighbours, for chain guidance; part of the weights file
+    bigrams: Bigrams | None = None  # statistics of neighbouring tokens, for chain guidance; in the weights file
 
     def save_pretrained(self, save_directory: str | Path) -> None:
-        """Write the model's files to a folder, which `dy.load` reads; a model that is there is replaced."""
+        """Write the model's files to a folder, which `dy.load` reads; an existing model is replaced."""
         save_directory = Path(save_directory)
         save_directory.mkdir(parents=True, exist_ok=True)
-        (save_directory / CONFIG).unlink(missing_ok=True)  # until all is there it is no model
+        (save_directory / CONFIG).unlink(missing_ok=True)  # an incomplete folder must not look like a model
         tensors = {**self.tensors(), **(self.bigrams.tensors() if self.bigrams else {})}
         contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         save_file(contiguous, save_directory / WEIGHTS, metadata={"format": "pt"})
-        (save_directory / WEIGHTS).chmod(0o666 & ~_umask())  # safetensors lets only the owner read
+        (save_directory / WEIGHTS).chmod(0o666 & ~_umask())  # safetensors gives access only to the owner
         self.tokenizer.save(str(save_directory / TOKENIZER))
         config = {
             "kind": self.kind,
@@ -136,9 +136,9 @@ class PretrainedLM(ABC):
         token: str | None = None,
         **upload: Any,
     ) -> str:
-        """Upload the model's files to the hub in one commit, and say where it is.
+        """Upload the model's files to the hub in one commit and return the address.
 
-        The repository is made if there is none; `upload` goes to `huggingface_hub`'s `upload_folder`:
+        The repository is created if it does not exist. `upload` is passed to `huggingface_hub`'s `upload_folder`:
         `commit_message`, `revision` (a branch), `create_pr`, `delete_patterns` …
         """
         hub = huggingface_hub.HfApi(token=token)
@@ -150,7 +150,7 @@ class PretrainedLM(ABC):
 
     @classmethod
     def read(cls, folder: Path, config: dict[str, Any], *, verify: bool = True) -> Self:
-        """The model in `folder`, whose config.json says `config`; `verify=False` skips the checksums."""
+        """The model in `folder` with the config `config`; `verify=False` skips the checksums."""
         reserved = {"kind", "format_version", "eos_token_id", "sampling_defaults", "sha256"}
         fields = {name: value for name, value in config.items() if name not in reserved}
         if verify:
@@ -182,7 +182,7 @@ def _sampling_defaults(path: Path, given: object) -> SamplingDefaults:
 
 
 def _check_bigrams(shapes: Mapping[str, tuple[int, ...]], vocab_size: int) -> None:
-    """Refuse tensors that can't be bigrams of so many tokens, before any of them is read."""
+    """Refuse tensors that cannot be bigrams of this vocabulary, before any tensor is read."""
     surplus = sorted(shapes.keys() - {PREFIX + name for name in ("size", "successor", "log_ratio", "log_unseen")})
     if surplus:
         raise CheckpointError(f"{', '.join(surplus)} is not part of this model")
@@ -195,7 +195,7 @@ def _check_bigrams(shapes: Mapping[str, tuple[int, ...]], vocab_size: int) -> No
 
 
 def is_published_langflow(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json is one of LangFlow's own, which say no `kind`.
+    """Whether a config.json is one of LangFlow's own, which have no `kind`.
 
     >>> is_published_langflow({"model_type": "LangFlow", "hidden_size": 768})
     True
@@ -269,7 +269,7 @@ def file_sha256(path: Path) -> str:
 
 
 def read_tokenizer(path: Path, *, without_gaps: bool = False) -> Tokenizer:
-    """A `tokenizers` JSON file whose ids are sound; `without_gaps` for ids that are rows of an embedding."""
+    """Read a `tokenizers` JSON file and check its ids; `without_gaps` if the ids are rows of an embedding."""
     if not path.is_file():
         raise CheckpointError(f"there is no tokenizer file {path}")
     try:
@@ -282,12 +282,12 @@ def read_tokenizer(path: Path, *, without_gaps: bool = False) -> Tokenizer:
 
 
 class StoredTensors(Mapping[str, Tensor]):
-    """The tensors of a safetensors file: names and shapes at once, values when they are asked for.
+    """The tensors of a safetensors file: names and shapes are read at once, values on access.
 
-    So that a file can be compared with what a model needs before memory is taken for it. Each tensor is read to
-    memory of its own: in the file they begin at any byte, from which products round otherwise on some processors,
-    and a model could write other texts when it is read back. The file is opened for each, so that not all are in
-    memory twice at once.
+    So a file can be compared with the model's needs before memory is allocated. Each tensor is copied to its own
+    memory: in the file a tensor can begin at any byte, products of unaligned tensors round differently on some
+    processors, and a model could write other texts after loading. The file is opened for each tensor, so that the
+    tensors are not all in memory twice.
     """
 
     def __init__(self, path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
@@ -296,7 +296,7 @@ class StoredTensors(Mapping[str, Tensor]):
         self._path, self.shapes = path, dict(_stored_shapes(path) if shapes is None else shapes)
 
     def apart(self, prefix: str) -> tuple[StoredTensors, StoredTensors]:
-        """Those whose names begin so, and the others."""
+        """The tensors whose names have the prefix, and the other tensors."""
         named = {name: shape for name, shape in self.shapes.items() if name.startswith(prefix)}
         others = {name: shape for name, shape in self.shapes.items() if name not in named}
         return StoredTensors(self._path, named), StoredTensors(self._path, others)
@@ -319,7 +319,7 @@ class StoredTensors(Mapping[str, Tensor]):
         return len(self.shapes)
 
     def _check_room(self, name: str) -> None:
-        """Refuse a tensor that is larger than the memory that is free."""
+        """Refuse a tensor that is larger than the free memory."""
         free = available_bytes(torch.device("cpu"))
         least = math.prod(self.shapes[name])  # bytes, of numbers of one byte
         if free is not None and least > free:
@@ -347,12 +347,12 @@ def _stored_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def read_tensors(path: Path) -> StoredTensors:
-    """All tensors of a safetensors file, each read when it is asked for."""
+    """All tensors of a safetensors file, each read on access."""
     return StoredTensors(path)
 
 
 def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor; of those in a file without reading them.
+    """The shape of each tensor, without reading tensors from files.
 
     >>> shapes_of({"a": torch.ones(2, 3)})
     {'a': (2, 3)}
@@ -363,7 +363,7 @@ def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
 
 
 def check_amount(parameters: int, blocks: int, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse a config that asks for a far larger network than the weights are of, before it is built.
+    """Refuse a config that describes a far larger network than the weights, before it is built.
 
     >>> check_amount(10**12, 2, {"a": torch.ones(2, 3)})
     Traceback (most recent call last):
@@ -384,10 +384,10 @@ M = TypeVar("M", bound=torch.nn.Module)
 
 
 def unfilled(build: Callable[[], M], parameters: int) -> M:
-    """A network for weights to be put into, of about so many parameters.
+    """Build a network of about this many parameters, to be filled with weights.
 
-    A large one has no memory of its own. A small one has: without, torch would import its compiler, which takes
-    longer than all the rest.
+    A large network is created without memory (meta device). A small network gets memory: otherwise torch would
+    import its compiler, which takes longer than everything else.
 
     >>> unfilled(lambda: torch.nn.Linear(2, 3), 6).weight.device.type
     'cpu'
@@ -412,7 +412,7 @@ def load_strictly(module: torch.nn.Module, tensors: Mapping[str, Tensor]) -> Non
         for name in wanted.keys() & shapes.keys()
         if shapes[name] != tuple(wanted[name].shape)
     ]
-    _refuse(problems)  # before any of them is read
+    _refuse(problems)  # before any tensor is read
     converted = {}
     for name, place in wanted.items():
         tensor = tensors[name]
@@ -433,7 +433,7 @@ def _refuse(problems: list[str]) -> None:
 
 
 def _umask() -> int:
-    """What the user takes away from the rights of new files; it can only be read by setting it."""
+    """The umask of the process; it can only be read by setting it."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask

@@ -24,7 +24,7 @@ from diffinity.errors import InvalidArgument, ModelError
 Noise = Literal["mask", "uniform"]
 Method = Literal["ancestral", "ddim"]
 Messages = Sequence[Mapping[str, str]]
-# A config.json may ask for no more by itself; a caller may.
+# Limits on the values in a config.json; a caller may exceed them.
 MOST_DEFAULT_STEPS = 100_000
 MOST_DEFAULT_DRAFTS = 64
 MOST_DEFAULT_LENGTH = 1_000_000
@@ -45,7 +45,7 @@ class SamplingDefaults:
     length: int = 64
     score_temp: float = 0.9
     method: Method = "ancestral"  # or "ddim"
-    best_of: int = 1  # drafts of a text, of which the best by the model's own score is taken
+    best_of: int = 1  # drafts of a text; the draft with the best score is returned
 
     def __post_init__(self) -> None:
         bounds = (
@@ -69,17 +69,17 @@ class TextModel(Protocol):
     """The base of all language models: tokens, and sampling defaults."""
 
     eos_token_id: int | None = None
-    start_token_id: int | None = None  # stands before every text, where the model was trained so
+    start_token_id: int | None = None  # precedes every text, if the model was trained with it
     sampling_defaults: SamplingDefaults = SamplingDefaults()
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """From token ids to text and back."""
+        """The tokenizer."""
         ...
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors live."""
+        """The device of the tensors."""
         ...
 
     @property
@@ -89,13 +89,13 @@ class TextModel(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """How many logits a position has; may be more than the tokenizer has tokens."""
+        """The number of logits at a position; may exceed the number of tokens in the tokenizer."""
         ...
 
 
 @runtime_checkable
 class EmbeddingDiffusion(TextModel, Protocol):
-    """A denoiser of token embeddings. Subclass it (or match it) to make any such model usable here.
+    """A denoiser of token embeddings. Subclass it, or implement its members, to use your own model.
 
     The contract: `z = α·E[x] + σ·ε` with α² = sigmoid(−γ), σ² = sigmoid(γ), and `denoise` returns the
     logits of p(token at position k | z) for every k.
@@ -124,28 +124,28 @@ DiffusionLM = EmbeddingDiffusion  # the name of the first release
 
 @runtime_checkable
 class TokenDiffusion(TextModel, Protocol):
-    """A denoiser of tokens. Subclass it (or match it) to make any such model usable here.
+    """A denoiser of tokens. Subclass it, or implement its members, to use your own model.
 
-    The contract: at time t a token is still itself with probability 1 − t, and otherwise masked (`noise` "mask")
-    or a token drawn uniformly from all V ("uniform"); `logits` returns those of p(clean token at position k |
-    tokens).
+    The contract: at time t a token is unchanged with probability 1 − t, and otherwise masked (`noise` "mask") or
+    replaced by a token drawn uniformly from all V ("uniform"). `logits` returns the logits of p(clean token at
+    position k | tokens).
     """
 
     noise: Noise = "mask"
-    reads_prompts: bool = False  # whether `logits` takes a context and `encode_prompt` makes one
-    # What holds when the caller does not say:
-    order: str = "confidence"  # in which positions are unmasked
+    reads_prompts: bool = False  # whether `logits` takes a context, made by `encode_prompt`
+    # Defaults of the options:
+    order: str = "confidence"  # in which positions are unmasked first
     temperature: float = 1.0
     block_length: int | None = None  # None: one block
-    canvas: str = "full"  # "block" for a model that must not see what comes after the block
+    canvas: str = "full"  # "block" for a model that must not see positions after the block
 
     @property
     def mask_id(self) -> int:
-        """The id that stands for a masked token, for `noise` "mask"."""
+        """The id of a masked token, for `noise` "mask"."""
         ...
 
     def logits(self, tokens: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
-        """Logits (B, L, V) for tokens (B, L) at times t (B,); `context` (B, P) is what stands before them."""
+        """Logits (B, L, V) for tokens (B, L) at times t (B,); `context` (B, P) precedes the tokens."""
         ...
 
     def encode_prompt(self, prompt: str | None, messages: Messages | None) -> list[int]:
@@ -154,30 +154,30 @@ class TokenDiffusion(TextModel, Protocol):
 
 
 class Continuations(Protocol):
-    """Several token sequences of one length that grow together, with what the network has computed of them."""
+    """Token sequences of equal length that grow together, with the network's cache for them."""
 
     def logits(self) -> Tensor:
         """The logits (n, V) of the next token of each sequence."""
         ...
 
     def append(self, tokens: Tensor) -> None:
-        """Put one token (n,) behind each sequence."""
+        """Append one token (n,) to each sequence."""
         ...
 
     def select(self, rows: Tensor) -> Continuations:
-        """The sequences at these places (m,), some perhaps more than once; the present ones stay as they are."""
+        """The sequences with these indices (m,), which may repeat; the present object is not changed."""
         ...
 
 
 @runtime_checkable
 class CausalModel(TextModel, Protocol):
-    """A model that predicts the next token. Subclass it (or match it) to make any such model usable here."""
+    """A model that predicts the next token. Subclass it, or implement its members, to use your own model."""
 
-    temperature: float = 1.0  # what holds when the caller does not say
-    reads_prompts: bool = False  # whether `start` takes a context and `encode_prompt` makes one
+    temperature: float = 1.0  # the default of the option
+    reads_prompts: bool = False  # whether `start` takes a context, made by `encode_prompt`
 
     def start(self, n: int, length: int, context: Sequence[int] | None = None) -> Continuations:
-        """n empty sequences that will have at most `length` tokens, behind the token ids of a prompt."""
+        """n empty sequences that will have at most `length` tokens, after the token ids of a prompt."""
         ...
 
     def encode_prompt(self, prompt: str | None, messages: Messages | None) -> list[int]:
@@ -186,7 +186,7 @@ class CausalModel(TextModel, Protocol):
 
 
 def no_prompt(model: object) -> str:
-    """What is said to a prompt for a model that reads none.
+    """The error message for a prompt to a model that reads no prompts.
 
     >>> no_prompt("")
     'a str reads no prompt: prefix= is how the output starts'
@@ -195,7 +195,7 @@ def no_prompt(model: object) -> str:
 
 
 Kind = Literal["embedding", "token", "causal"]
-_KINDS: dict[Kind, tuple[type, tuple[str, ...]]] = {  # the protocol and what it can't do without
+_KINDS: dict[Kind, tuple[type, tuple[str, ...]]] = {  # the protocol and its required members
     "embedding": (EmbeddingDiffusion, ("tokenizer", "device", "dtype", "embedding", "noise_level", "denoise")),
     "token": (TokenDiffusion, ("tokenizer", "device", "dtype", "vocab_size", "logits")),
     "causal": (CausalModel, ("tokenizer", "device", "dtype", "vocab_size", "start")),
@@ -203,7 +203,7 @@ _KINDS: dict[Kind, tuple[type, tuple[str, ...]]] = {  # the protocol and what it
 
 
 def check_model(model: object) -> Kind:
-    """Which of the three kinds a model is; where it is none, what it lacks is named.
+    """Which of the three kinds a model is; otherwise an error names the missing members.
 
     >>> class Half(EmbeddingDiffusion):
     ...     embedding = torch.eye(2)
@@ -236,7 +236,7 @@ noise_level, denoise
 
 
 def _lacks(model: object, kind: type, member: str) -> bool:
-    """Whether a member is missing, or is the protocol's own, which does nothing."""
+    """Whether a member is missing, or is only the empty member of the protocol."""
     in_class = getattr(type(model), member, None)
     if in_class is None:
         return member not in getattr(model, "__dict__", {})
@@ -244,7 +244,7 @@ def _lacks(model: object, kind: type, member: str) -> bool:
 
 
 def vocab_size_of(model: TextModel) -> int:
-    """How many logits a position has.
+    """The number of logits at a position.
 
     >>> import diffinity as dy
     >>> vocab_size_of(dy.fit_markov(["a b."])) > 256
@@ -255,9 +255,9 @@ def vocab_size_of(model: TextModel) -> int:
 
 
 def check_logits(model: TextModel, logits: Tensor, batch: int, length: int, when: str) -> None:
-    """Refuse what a model returned where it is no distribution over its tokens at every position.
+    """Refuse logits that are not a distribution over the tokens at every position.
 
-    −inf is a token that can't be; a position needs one that can.
+    −inf is an impossible token; every position needs at least one possible token.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["a b."])
@@ -272,7 +272,7 @@ def check_logits(model: TextModel, logits: Tensor, batch: int, length: int, when
         raise ModelError(
             f"{name} returned logits of shape {shown} {when}, and {wanted} is (batch, length, tokens)"
         )
-    peaks = logits.detach().amax(dim=-1)  # NaN where a token has it
+    peaks = logits.detach().amax(dim=-1)  # NaN if any logit is NaN
     if bool(torch.isfinite(peaks).all()):
         return
     text, position = torch.nonzero(~torch.isfinite(peaks))[0].tolist()
@@ -286,7 +286,7 @@ _vocabularies: WeakKeyDictionary[TextModel, Vocabulary] = WeakKeyDictionary()
 
 
 def vocabulary_of(model: TextModel) -> Vocabulary:
-    """What a model's tokens spell, one entry for each logit; made once for a model.
+    """The vocabulary of a model, with one entry for each logit; cached per model.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["a b."])
@@ -306,7 +306,7 @@ def _vocabulary(tokenizer_json: str, eos: int | None, start: int | None, size: i
     known = Vocabulary.from_tokenizer(Tokenizer.from_str(tokenizer_json), eos, start)
     if len(known) == size:
         return known
-    padding = [None] * (size - len(known))  # logits that no token of the tokenizer has
+    padding = [None] * (size - len(known))  # logits without a token in the tokenizer
     return replace(known, tokens=(*known.tokens[:size], *padding))
 
 

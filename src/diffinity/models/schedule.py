@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-NEARLY_CLEAN = 0.05  # share of the noise levels, from the lowest: that of the positions that are given
+NEARLY_CLEAN = 0.05  # noise level of given positions, as a share of the range from the lowest
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class NoiseLevel:
 class NoiseSchedule(nn.Module):
     """PLAID's learned schedule: a monotone network of one hidden layer, scaled so that γ̃(0) = 0 and γ̃(1) = 1.
 
-    Positive weights (softplus) make it monotone; the arithmetic is float64 because differences of γ over
-    one small step are what the sampler uses.
+    Positive weights (softplus) make it monotone. The arithmetic is float64, because the sampler uses differences
+    of γ over small steps.
     """
 
     hidden = 1024

@@ -18,10 +18,10 @@ from diffinity.errors import DownloadError
 
 Opener = Callable[[Request], HTTPResponse]
 Progress = Callable[[str, int, int], None]
-"""Called with a file's name, the bytes that are done and the bytes in all."""
+"""Called with a file's name, the bytes done and the total bytes."""
 
 TIMEOUT_SECONDS = 30.0
-BACKOFF_SECONDS = (1.0, 2.0, 4.0)  # one pause before each retry of a broken transfer
+BACKOFF_SECONDS = (1.0, 2.0, 4.0)  # the pause before each retry of a broken transfer
 BLOCK = 1 << 18
 TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 HINTS = {
@@ -33,18 +33,18 @@ HINTS = {
 
 @dataclass(frozen=True)
 class Offer:
-    """What a server says of a file: its size, and the ETag or date that a resumed transfer must find again."""
+    """A server's data about a file: its size, and the ETag or date that a resumed transfer must match."""
 
     size: int
     validator: str | None
 
 
 class _Broken(Exception):
-    """A transfer ended early, in a way that may not happen again."""
+    """A transfer ended early, but a retry may succeed."""
 
 
 class _NoDowngrade(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, but never from https to something that anybody on the way could change."""
+    """Follows redirects, but never from https to an unencrypted address."""
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
@@ -55,7 +55,7 @@ class _NoDowngrade(urllib.request.HTTPRedirectHandler):
 
 
 def open_url(request: Request) -> HTTPResponse:
-    """The answer to a request, through the proxies that the environment names."""
+    """The response to a request, through the proxies of the environment."""
     return urllib.request.build_opener(_NoDowngrade()).open(request, timeout=TIMEOUT_SECONDS)
 
 
@@ -70,7 +70,7 @@ def request_for(url: str, **headers: str) -> Request:
 
 
 def ask(url: str, opener: Opener = open_url) -> Offer:
-    """The size of a file on a server. Asked with a GET of one byte: a signed redirect may not allow HEAD.
+    """The size of a file on a server, by a GET of one byte: a signed redirect may not allow HEAD.
 
     >>> def offline(request):
     ...     raise URLError("no route to host")
@@ -99,7 +99,7 @@ def ask(url: str, opener: Opener = open_url) -> Offer:
 def transfer(
     url: str, part: Path, offer: Offer, *, progress: Progress | None = None, opener: Opener = open_url
 ) -> None:
-    """Make `part` the whole file at `url`, beginning with what it holds already.
+    """Download the file at `url` to `part`, resuming from its current size.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -134,7 +134,7 @@ def held(path: Path) -> int:
 
 
 def amount(size: int) -> str:
-    """A number of bytes for a person.
+    """A human-readable number of bytes.
 
     >>> amount(999), amount(1_234_567), amount(4_700_000_000)
     ('999 bytes', '1.2 MB', '4.7 GB')
@@ -152,7 +152,7 @@ def _attempt(url: str, part: Path, offer: Offer, progress: Progress | None, open
     with _respond(url, part, opener) as response:
         if response.status == 206:
             _check_continuation(response, part, offer)
-        else:  # the server took no notice of the range, or the file is another one than before
+        else:  # the server ignored the range, or the file has changed
             done = 0
             _check_size(url, _total(response), offer)
             _remember_validator(part, _validator(response.headers))
@@ -167,7 +167,7 @@ def _attempt(url: str, part: Path, offer: Offer, progress: Progress | None, open
 
 
 def _respond(url: str, part: Path, opener: Opener) -> HTTPResponse:
-    """The answer to a request for what `part` lacks."""
+    """The response to a request for the missing bytes of `part`."""
     headers = {}
     if done := held(part):
         headers["Range"] = f"bytes={done}-"
@@ -177,7 +177,7 @@ def _respond(url: str, part: Path, opener: Opener) -> HTTPResponse:
         return opener(request_for(url, **headers))
     except HTTPError as error:
         with error:
-            if error.code == 416:  # what we hold is not the beginning of what the server has
+            if error.code == 416:  # our bytes are not the beginning of the server's file
                 part.unlink(missing_ok=True)
             elif error.code not in TRANSIENT:
                 raise DownloadError(_refusal(url, error.code)) from None
@@ -187,7 +187,7 @@ def _respond(url: str, part: Path, opener: Opener) -> HTTPResponse:
 
 
 def _blocks(response: HTTPResponse, remaining: int) -> Iterator[bytes]:
-    """The body as it arrives, up to `remaining` bytes. `read1`, so that a break loses nothing that has come."""
+    """The body as it arrives, up to `remaining` bytes; with `read1` an interruption loses no received bytes."""
     while remaining > 0:
         try:
             block = response.read1(min(BLOCK, remaining))
@@ -200,7 +200,7 @@ def _blocks(response: HTTPResponse, remaining: int) -> Iterator[bytes]:
 
 
 def _check_continuation(response: HTTPResponse, part: Path, offer: Offer) -> None:
-    """A 206 must begin where we stopped, in the file that we began with; if not, begin again."""
+    """A 206 must begin where we stopped, in the same file; otherwise start again."""
     content_range = _content_range(response.headers)
     before, now = _recorded_validator(part), _validator(response.headers)
     if content_range != (held(part), offer.size) or (before and now and before != now):
@@ -216,7 +216,7 @@ def _check_size(url: str, sent: int | None, offer: Offer) -> None:
 
 
 def _discard_stale(part: Path, offer: Offer) -> None:
-    """Drop a part that is the beginning of another file than the server offers now."""
+    """Delete a part that belongs to another version of the server's file."""
     recorded = _recorded_validator(part)
     if held(part) > offer.size or (recorded and offer.validator and recorded != offer.validator):
         part.unlink(missing_ok=True)
@@ -237,7 +237,7 @@ def _content_range(headers: Message) -> tuple[int, int] | None:
 
 
 def _validator(headers: Message) -> str | None:
-    """What If-Range takes: a strong ETag, else the date of the last change."""
+    """The value for If-Range: a strong ETag, otherwise the date of the last change."""
     etag: str | None = headers.get("ETag")
     return etag if etag and not etag.startswith("W/") else headers.get("Last-Modified")
 
@@ -252,7 +252,7 @@ def _recorded_validator(part: Path) -> str | None:
 
 
 def _remember_validator(part: Path, validator: str | None) -> None:
-    part.unlink(missing_ok=True)  # first, so that no old bytes stand beside a new validator
+    part.unlink(missing_ok=True)  # first, so that old bytes never have a new validator
     if validator:
         _validator_file(part).write_text(validator, encoding="latin-1")
     else:

@@ -24,7 +24,7 @@ from diffinity.models.protocol import CausalModel, Messages, SamplingDefaults, T
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """The shape of a companion network; `causal` says which of the two it is.
+    """The shape of an autoregressive (`causal`) or masked network.
 
     >>> TransformerConfig(vocab_size=512, dim=64, n_blocks=2, n_heads=2, causal=True).causal
     True
@@ -40,12 +40,12 @@ class TransformerConfig:
         self.blocks()
 
     def blocks(self) -> PlaidConfig:
-        """The same shape as the blocks take it."""
+        """The config of the blocks."""
         return PlaidConfig(self.vocab_size, self.dim, self.n_blocks, self.n_heads)
 
 
 class Transformer(nn.Module):
-    """Logits (B, L, V) for token ids (B, L); id V stands for a masked token."""
+    """Logits (B, L, V) for token ids (B, L); id V is the mask."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Transformer(nn.Module):
         return self.output_linear(self.features(tokens))
 
     def features(self, tokens: Tensor) -> Tensor:
-        """What the logits are read from: the last hidden state (B, L, dim)."""
+        """The input of the readout: the last hidden state (B, L, dim)."""
         x = self.embedding(tokens)  # (B, L, dim)
         cos, sin = self.rotary_emb(tokens.shape[1])
         for block in self.blocks:
@@ -72,7 +72,7 @@ class Transformer(nn.Module):
 
 
 class TransformerLM(PretrainedLM):
-    """A companion network with its tokenizer and files."""
+    """An autoregressive or masked network with its tokenizer and files."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class TransformerLM(PretrainedLM):
 
 
 class AutoregressiveLM(TransformerLM, CausalModel):  # type: ignore[misc]  # its end token is never None
-    """Predicts the next token; the end token also stands before the first.
+    """Predicts the next token; the end token also precedes the first token.
 
     >>> from diffinity.models.tokenization import train_bpe
     >>> network = Transformer(TransformerConfig(257, dim=8, n_blocks=1, n_heads=1, causal=True))
@@ -192,12 +192,12 @@ class MaskedLM(TransformerLM, TokenDiffusion):  # type: ignore[misc]  # its end 
 
     @property
     def mask_id(self) -> int:
-        """The id that stands for a masked token."""
+        """The id of a masked token."""
         return self.network.config.vocab_size
 
     @torch.no_grad()
     def logits(self, tokens: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
-        """Logits (B, L, V) for tokens (B, L); the time is not looked at: how many are masked says it."""
+        """Logits (B, L, V) for tokens (B, L); the time is not used, because the number of masks determines it."""
         if context is not None:
             raise InvalidArgument(no_prompt(self))
         logits: Tensor = self.network(tokens)
