@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 
 class View:
-    """Tokens for people: pieces of text, how sure each was, the states of the automaton that it went through."""
+    """Tokens for display: pieces of text, their probabilities, and the automaton states along them."""
 
     def __init__(self, model: TextModel) -> None:
         self._model, self._vocabulary = model, vocabulary_of(model)
@@ -54,11 +54,11 @@ class View:
         }
 
     def count(self, tokens: Sequence[int]) -> int:
-        """Tokens of a text, without those after its end."""
+        """The number of tokens of a text up to its end."""
         return len(self._pieces.before_end(tokens))
 
     def spelled(self, token: int) -> bytes:
-        """The bytes of a token; none for special ones."""
+        """The bytes of a token; empty for special tokens."""
         return self._vocabulary.tokens[token] or b""
 
     def _texts(self, ids: Sequence[int]) -> list[str]:
@@ -72,7 +72,7 @@ class View:
         return by_piece
 
     def _path(self, ids: Sequence[int], job: Job) -> list[list[int]]:
-        """The states after each byte of every piece; [−1] where the automaton has no way."""
+        """The states after each byte of every piece; [−1] if there is no transition."""
         dfa, path, state, at = job.compiled.dfa, [], 0, 0
         if dfa is None or job.settings.framing == "search":
             return []
@@ -88,7 +88,7 @@ class View:
 
 
 def details(text: Any) -> Object:
-    """What our own fields say of a finished text."""
+    """The field `diffinity` of a finished text."""
     as_json = text.as_json()
     return {name: as_json[name] for name in ("satisfied", "log_acceptance", "log_p_text", "seed", "finish_reason")}
 
@@ -143,7 +143,7 @@ class Answer:
         return [self._chunk([content]), self._chunk([end])]
 
     def usage_chunk(self) -> Object:
-        """The last chunk, if it was asked for."""
+        """The last chunk, if it was requested."""
         return {**self._chunk([]), "usage": self.usage()}
 
     def _chunk(self, choices: list[Object]) -> Object:

@@ -33,7 +33,7 @@ from diffinity.serve.service import Prepared, Service
 from diffinity.serve.settings import ServeSettings
 from diffinity.serve.wire import ChatRequest, CompletionRequest, InspectRequest, read_body
 
-HEARTBEAT = 5.0  # seconds between signs of life in a stream
+HEARTBEAT = 5.0  # seconds between keep-alive comments in a stream
 PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -42,10 +42,10 @@ TextRequest = CompletionRequest | ChatRequest
 
 
 def create_app(model: TextModel, settings: ServeSettings | None = None, *, warm_first: bool = False) -> Gate:
-    """The ASGI application for one model; its lifespan warms up and drains.
+    """The ASGI application for one model; its lifespan handles warm-up and draining.
 
-    With `warm_first` its start-up ends when it is warm, for whoever does not ask `/health`; otherwise requests get
-    503 until then.
+    With `warm_first` its start-up ends when the model is warm, for clients that do not check `/health`; otherwise
+    requests get 503 until then.
 
     >>> import diffinity as dy
     >>> type(create_app(dy.fit_markov(["a b."]))).__name__
@@ -106,11 +106,11 @@ class Routes:
         app.add_exception_handler(RequestValidationError, _on_validation_error)
 
     def page(self) -> HTMLResponse:
-        """The page on which people watch text being denoised."""
+        """The page that shows texts while they are denoised."""
         return HTMLResponse(_file("serve/page.html"), headers={"Content-Security-Policy": PAGE_POLICY})
 
     def trace_template(self) -> HTMLResponse:
-        """The page that replays a run, without its data: ours fills it in."""
+        """The page that replays a run, without data; the main page fills it in."""
         return HTMLResponse(_file("trace_page.html"))
 
     def health(self) -> JSONResponse:
@@ -126,11 +126,11 @@ class Routes:
         return Response(self._metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     def models(self) -> dict[str, Any]:
-        """The one model that is served."""
+        """The served model, as a list."""
         return {"object": "list", "data": [self._model()]}
 
     def model(self, name: str) -> dict[str, Any]:
-        """The model of that name."""
+        """The model with this name."""
         if name != self._service.settings.model_name:
             raise ApiError(f"there is no model {name!r} here", status=404, param="model", code="model_not_found")
         return self._model()
@@ -158,7 +158,7 @@ class Routes:
         return await self._answer(request, read_body(ChatRequest, await request.body()))
 
     async def inspect(self, request: Request) -> dict[str, Any]:
-        """What a constraint amounts to: sizes, three texts that it accepts, a picture if it is small."""
+        """Describes a constraint: sizes, three accepted texts, a picture if it is small."""
         body = read_body(InspectRequest, await request.body())
         return _inspected(await self._service.inspect(body))
 
@@ -186,7 +186,7 @@ class Routes:
             leaving.cancel()
 
     async def _stream(self, answer: Answer, prepared: Prepared) -> AsyncGenerator[bytes]:
-        """Server-sent events: drafts if they were asked for, the texts as chunks, `[DONE]`."""
+        """Server-sent events: drafts if requested, the texts as chunks, `[DONE]`."""
         finished: list[TextEvent] = []
         try:
             async for event, job in _events(prepared.jobs):
@@ -212,7 +212,7 @@ class Routes:
 
 
 class EventStream(Response):
-    """Server-sent events; their source is closed as soon as the client goes away or does not read."""
+    """Server-sent events; their source is closed as soon as the client disconnects or does not read."""
 
     media_type = "text/event-stream"
 
@@ -226,7 +226,7 @@ class EventStream(Response):
         try:
             await _unless_gone(self._relay(send), leaving)
         except ApiError:
-            return  # there is no one to answer to
+            return  # the client has disconnected
         finally:
             leaving.cancel()
             await self._events.aclose()
@@ -239,7 +239,7 @@ class EventStream(Response):
 
 
 async def _all_texts(jobs: Sequence[Job]) -> list[TextEvent]:
-    """Every text of some jobs, in order; they are cancelled if this is."""
+    """All texts of some jobs, in order; cancelling this call cancels the jobs."""
     try:
         events = [event async for event, _ in _events(jobs) if isinstance(event, TextEvent)]
         return sorted(events, key=lambda event: event.index)
@@ -249,7 +249,7 @@ async def _all_texts(jobs: Sequence[Job]) -> list[TextEvent]:
 
 
 async def _events(jobs: Sequence[Job]) -> AsyncIterator[tuple[DraftEvent | TextEvent | None, Job]]:
-    """What happens to some jobs, until all their texts are there; None from time to time while nothing does."""
+    """The events of some jobs until all texts are finished; None at intervals without events."""
     for job in jobs:
         left = len(job.seeds)
         while left:
@@ -265,13 +265,13 @@ async def _events(jobs: Sequence[Job]) -> AsyncIterator[tuple[DraftEvent | TextE
 
 
 async def _gone(request: Request) -> None:
-    """Return when the client has gone away."""
+    """Return when the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 async def _unless_gone(work: Any, leaving: asyncio.Task[None]) -> Any:
-    """Wait for some work, and cancel it if the client goes away before it is done."""
+    """Wait for some work, and cancel it if the client disconnects before it is done."""
     task = asyncio.ensure_future(work)
     await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
     if not task.done():
@@ -309,7 +309,7 @@ def _inspected(compiled: Compiled) -> dict[str, Any]:
 
 
 def _body_of(kind: type[BaseModel]) -> dict[str, Any]:
-    """What OpenAPI is told of a route whose body we read ourselves."""
+    """The OpenAPI description of a route whose body we parse ourselves."""
     schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
     return {
         "responses": _json_responses(400, 401, 404, 408, 413, 415, 429, 503, 504),
@@ -318,7 +318,7 @@ def _body_of(kind: type[BaseModel]) -> dict[str, Any]:
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, with the bodies that we read ourselves."""
+    """The OpenAPI document, with the bodies that we parse ourselves."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         bodies = [(kind, "validation") for kind in (CompletionRequest, ChatRequest, InspectRequest)]

@@ -1,7 +1,7 @@
 """The batcher: one thread denoises waiting requests in batches; texts of disconnected clients leave their batch.
 
 Requests with the same settings and length share a batch. Batches of different settings alternate, one step each,
-so that a short request does not wait for the end of a long one.
+so that a short request does not wait for the end of a long request.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from diffinity.serve.settings import ServeSettings
 from diffinity.trace import Frame
 
 log = logging.getLogger("diffinity.serve")
-MOST_DRAFTS_BEHIND = 32  # a reader that is further behind misses drafts, not the text
+MOST_DRAFTS_BEHIND = 32  # a slower reader misses drafts, not the text
 
 
 @dataclass(frozen=True)
 class DraftEvent:
-    """One text of a request half-way."""
+    """A draft of one text of a request."""
 
     index: int
     step: int
@@ -46,12 +46,12 @@ class DraftEvent:
 
 @dataclass(frozen=True)
 class TextEvent:
-    """One text of a request, finished."""
+    """A finished text of a request."""
 
     index: int
     text: Generated
     last_draft: list[int]  # the most probable tokens at the end
-    top: list[list[tuple[int, float]]] | None  # for each token: itself, then the most probable, with log p
+    top: list[list[tuple[int, float]]] | None  # per position: its token, then the most probable tokens, with log p
 
 
 @dataclass(eq=False)
@@ -63,7 +63,7 @@ class Job:
     length: int
     seeds: list[tuple[int, int]]
     deadline: float  # on time.monotonic's clock
-    drafts: int | None = None  # every so many steps
+    drafts: int | None = None  # number of steps between drafts
     logprobs: int | None = None
     arrived: float = field(default_factory=time.monotonic)
     cancelled: bool = False
@@ -76,14 +76,14 @@ class Job:
         return self.length, repr(self.settings)
 
     def cancel(self) -> None:
-        """No one waits for it any more; its texts leave their batches at the next step."""
+        """Cancel the job; its texts leave their batches at the next step."""
         self.cancelled = True
 
     def deliver(self, event: DraftEvent | TextEvent | ApiError) -> None:
-        """Hand an event to the request, from the batcher's thread."""
+        """Pass an event to the request, from the batcher's thread."""
         if isinstance(event, ApiError):
             self.cancelled = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for the event
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(self._put, event)
 
     def _put(self, event: DraftEvent | TextEvent | ApiError) -> None:
@@ -98,16 +98,16 @@ class _Row:
 
     @property
     def place(self) -> int:
-        """Which of the request's texts it is; a request may have several jobs."""
+        """The index of the text in its request; a request may have several jobs."""
         return self.job.seeds[self.index][1]
 
     @property
     def seed(self) -> tuple[int, int]:
-        """Of the text."""
+        """The seed of the text."""
         return self.job.seeds[self.index]
 
     def is_wanted(self) -> bool:
-        """Whether someone waits for it; tells those whose time is over."""
+        """Whether the text is still wanted; reports an exceeded deadline to the request."""
         if not self.job.cancelled and time.monotonic() >= self.job.deadline:
             self.job.deliver(ApiError("the deadline of the request is over", status=504, code="deadline_exceeded"))
         return not self.job.cancelled
@@ -115,7 +115,7 @@ class _Row:
 
 @dataclass(eq=False)
 class _Active:
-    """A batch in the middle."""
+    """A running batch."""
 
     group: tuple[Any, ...]
     rows: list[_Row]
@@ -124,7 +124,7 @@ class _Active:
 
 
 class Batcher:
-    """The thread that writes. `submit` from the event loop; what happens comes through the job's events."""
+    """The thread that generates. Call `submit` from the event loop; results arrive as events of the job."""
 
     def __init__(self, model: TextModel, settings: ServeSettings) -> None:
         self._model, self._settings = model, settings
@@ -138,12 +138,12 @@ class Batcher:
         self._seconds_per_text = 1.0
 
     def start(self) -> None:
-        """Begin to take batches."""
+        """Start the thread."""
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        """Texts that wait for a batch."""
+        """The number of waiting texts."""
         return len(self._waiting)
 
     def submit(self, job: Job) -> None:
@@ -163,7 +163,7 @@ class Batcher:
             self._changed.notify()
 
     def close(self) -> None:
-        """Finish the batches that run and end; what waits gets an error."""
+        """Finish the running batches and stop; waiting texts get an error."""
         with self._changed:
             self._closed = True
             for row in self._waiting:
@@ -187,9 +187,9 @@ class Batcher:
             self.running = sum(len(batch.rows) for batch in active)
 
     def _next_rows(self, busy: set[Any], wait: bool) -> list[_Row]:
-        """The rows of the next batch: those that go with the first whose group is not busy; none if there is none.
+        """The rows of the next batch: rows of the first group that is not busy; may be empty.
 
-        With `wait`, none only when the batcher was closed.
+        With `wait`, the result is empty only if the batcher was closed.
         """
         with self._changed:
             while True:
@@ -218,7 +218,7 @@ class Batcher:
         return False
 
     def _begun(self, rows: list[_Row]) -> list[_Active]:
-        """The rows as a batch; what does not fit into memory waits on."""
+        """Start the rows as a batch; rows that do not fit into memory keep waiting."""
         try:
             generator = self._generator(rows)
             fits = generator.affordable()
@@ -253,7 +253,7 @@ class Batcher:
         return False
 
     def _write_apart(self, rows: Sequence[_Row], error: Exception) -> None:
-        """After an error in a batch: each text by itself, since only one of them may be at fault."""
+        """After an error in a batch: generate each text separately, because one text may have caused it."""
         if len(rows) == 1:
             rows[0].job.deliver(_api_error(error))
             return
@@ -272,7 +272,7 @@ class Batcher:
             self.cancelled += len(rows) - len(wanted)
             return [rows[i] for i in wanted]
         batch.keep(wanted)
-        if len(batch) == len(rows):  # particles stay, wanted or not
+        if len(batch) == len(rows):  # a batch with particles keeps all its texts
             return rows
         self.cancelled += len(rows) - len(wanted)
         return [rows[i] for i in wanted]
@@ -302,7 +302,7 @@ class Batcher:
 
 
 def _top(logits: torch.Tensor, tokens: Sequence[int], k: int) -> list[list[tuple[int, float]]]:
-    """For every position the token with its log probability, then the k most probable ones."""
+    """For every position the token with its log probability, then the k most probable tokens."""
     log_p = logits.double().log_softmax(dim=-1)  # (L, V)
     best, ids = log_p.topk(min(k, log_p.shape[1]), dim=-1)
     return [

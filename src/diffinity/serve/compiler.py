@@ -1,7 +1,7 @@
 """Constraints are compiled in separate processes, so that a hostile constraint delays no other request.
 
 A constraint first gets a small budget in the quick process. If it needs more, it goes to the patient process,
-where it waits for other expensive constraints only. Work is counted (`diffinity.limits`), so the choice does not
+where it waits only for other expensive constraints. Work is counted (`diffinity.limits`), so the choice does not
 depend on load.
 """
 
@@ -33,7 +33,7 @@ from diffinity.serve.errors import ApiError, of_diffinity
 from diffinity.serve.settings import ServeSettings
 
 MOST_DRAWN = 40  # states of an automaton that the page draws
-MOST_FOLLOWED = 2000  # states of an automaton whose path is told
+MOST_FOLLOWED = 2000  # states of an automaton up to which paths are reported
 SAMPLES = 3  # accepted texts that the page shows
 MEMORY = 2 << 30  # bytes that a compilation may allocate
 
@@ -49,17 +49,17 @@ class Compiled:
     samples: tuple[str, ...]
     shortest: int  # tokens
     comfortable: int  # tokens
-    dfa: ByteDFA | None  # where it is small
+    dfa: ByteDFA | None  # if it is small
 
     @property
     def bytes_kept(self) -> int:
-        """Roughly what it occupies."""
+        """The approximate size in memory."""
         return 8 * self.automaton.next.size + 4 * self.automaton.class_of.size + 10_000
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """What one constraint may cost."""
+    """The limits of one compilation."""
 
     steps: int
     arrows: int
@@ -97,10 +97,10 @@ def compile_constraint(
 
 
 def _work(connection: Any, vocabulary: Vocabulary) -> None:
-    """What a compiling process does: one constraint after another, until its server is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's affair
+    """The loop of a compiling process: one constraint after another, until its server exits."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server handles Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    kernels_ready()  # before the first request waits for it
+    kernels_ready()  # before the first request
     present = psutil.Process().memory_info().vms
     resource.setrlimit(resource.RLIMIT_AS, (present + MEMORY, present + MEMORY))
     while True:
@@ -125,7 +125,7 @@ def _outcome(
 
 
 class _Lane:
-    """One compiling process, and the thread that waits for it; the process is replaced when it hangs or dies."""
+    """One compiling process and the thread that waits for it; a process that hangs or dies is replaced."""
 
     def __init__(self, vocabulary: Vocabulary, seconds: float) -> None:
         self._vocabulary, self._seconds = vocabulary, seconds
@@ -170,7 +170,7 @@ class _Lane:
             self._process = None
 
     def close(self) -> None:
-        """End the process, also in the middle of a compilation."""
+        """End the process, even during a compilation."""
         if self._process is not None:
             self._process.kill()
         self._thread.submit(self._stop)
@@ -178,7 +178,7 @@ class _Lane:
 
 
 class Compiler:
-    """Compiled constraints: made once for requests that come together, and kept within a bound."""
+    """Compiled constraints: simultaneous requests share one compilation, and a bounded cache keeps the results."""
 
     def __init__(self, vocabulary: Vocabulary, settings: ServeSettings) -> None:
         self._settings = settings
@@ -189,11 +189,11 @@ class Compiler:
         self._kept: OrderedDict[tuple[ConstraintSpec, Framing], Compiled] = OrderedDict()
         self._bytes = 0
         self._running: dict[tuple[ConstraintSpec, Framing], asyncio.Task[Compiled]] = {}
-        self.seconds: list[float] = []  # what finished compilations took, until metrics take them
+        self.seconds: list[float] = []  # times of finished compilations, until metrics collect them
         self.hits = 0
 
     async def compiled(self, spec: ConstraintSpec, framing: Framing) -> Compiled:
-        """The constraint, compiled; what is wrong with it is an `ApiError`."""
+        """The compiled constraint; an invalid constraint raises `ApiError`."""
         key = (spec, framing)
         if key in self._kept:
             self._kept.move_to_end(key)
@@ -206,7 +206,7 @@ class Compiler:
                 )
             self._running[key] = asyncio.create_task(self._compile(spec, framing))
         try:
-            return await asyncio.shield(self._running[key])  # others may wait for it too
+            return await asyncio.shield(self._running[key])  # other requests may wait for it too
         except DiffinityError as error:
             raise of_diffinity(error, spec.param) from None
 

@@ -30,15 +30,15 @@ class ConstraintSpec:
     source: str = ""  # the pattern or grammar; the schema or the list of choices as JSON
     stops: tuple[str, ...] = ()
     prefix: str = ""
-    param: str | None = field(default=None, compare=False)  # the field that it came in
+    param: str | None = field(default=None, compare=False)  # the request field it came from
 
     @property
     def is_free(self) -> bool:
-        """Whether every text will do."""
+        """Whether every text is allowed."""
         return self.kind == "any" and not self.stops and not self.prefix
 
     def constraint(self) -> Constraint:
-        """The constraint itself; may take long and may fail."""
+        """The constraint object; building it may take long and may fail."""
         parts = [self._main(), *(~Regex(f"(?s).*{re.escape(stop)}.*") for stop in self.stops)]
         if self.prefix:
             parts.append(Text(self.prefix) + Regex(ANY_TEXT))
@@ -52,13 +52,13 @@ class ConstraintSpec:
         if self.kind == "choice":
             return Choice(json.loads(self.source))
         if self.kind == "grammar":
-            start = "root" if "root" in read_rules(self.source) else None  # llama.cpp's start; else the first rule
+            start = "root" if "root" in read_rules(self.source) else None  # llama.cpp's start, else the first rule
             return Grammar(self.source, start=start)
         return Regex(ANY_TEXT)
 
 
 def constraint_of(request: Any, prefix: str = "") -> ConstraintSpec:
-    """What a request asks its texts to satisfy; refuses two constraints that do not know of each other.
+    """The constraint of a request; refuses constraints in two fields.
 
     >>> from diffinity.serve.wire import CompletionRequest
     >>> constraint_of(CompletionRequest(grammar='a = "b"')).kind
@@ -114,7 +114,7 @@ def _structured_outputs(request: Any) -> _Given | None:
 
 
 def _schema_text(value: Any, param: str) -> str:
-    """A schema that may have come as its text, as vLLM allows."""
+    """The text of a schema, which may be given as text, as vLLM allows."""
     if not isinstance(value, str):
         return json.dumps(value)
     try:

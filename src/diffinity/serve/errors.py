@@ -8,7 +8,7 @@ from diffinity.errors import ConstraintSyntaxError, DiffinityError
 
 
 class ApiError(Exception):
-    """What a client did wrong, or what the server can't do now.
+    """An error of the client, or a temporary failure of the server.
 
     >>> ApiError("n must be at least 1", param="n").body()["error"]["param"]
     'n'
@@ -33,12 +33,12 @@ class ApiError(Exception):
         )
 
     def body(self) -> dict[str, Any]:
-        """The JSON that OpenAI's clients understand."""
+        """The JSON error object of OpenAI's API."""
         error = {"message": self.message, "type": self._type(), "param": self.param, "code": self.code}
         return {"error": error}
 
     def headers(self) -> dict[str, str]:
-        """Those of the answer."""
+        """The headers of the response."""
         return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
 
     def _type(self) -> str:
@@ -47,14 +47,14 @@ class ApiError(Exception):
 
 
 def of_diffinity(error: DiffinityError, param: str | None) -> ApiError:
-    """An error of the library for a client; it keeps the caret that shows the place.
+    """A library error as an `ApiError`; it keeps the caret that marks the place.
 
     >>> from diffinity.errors import InvalidArgument
     >>> of_diffinity(InvalidArgument("steps must be at least 1, but is 0"), "diffinity").status
     400
     """
     code = "invalid_constraint" if isinstance(error, ConstraintSyntaxError) else _snake(type(error).__name__)
-    message = str(error).split("Simplify the constraint, or raise the limit")[0].strip()  # a server's are fixed
+    message = str(error).split("Simplify the constraint, or raise the limit")[0].strip()  # clients can't raise it
     return ApiError(message, param=param, code=code)
 
 

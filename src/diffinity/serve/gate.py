@@ -17,7 +17,7 @@ Send = Callable[[Message], Awaitable[None]]
 Answered = Callable[[str, int, float], None]  # path, status, seconds
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
-GUARDED = ("/v1/", "/diffinity/", "/metrics")  # with keys, what needs one
+GUARDED = ("/v1/", "/diffinity/", "/metrics")  # paths that need a key, if there are keys
 LONGEST_PATH = 8192  # bytes
 MOST_HEADERS = 100
 LARGEST_HEAD = 32_768  # bytes of all headers
@@ -29,11 +29,11 @@ SECURITY_HEADERS = (
 
 
 class SlowReader(Exception):
-    """A client left its answer unread for too long."""
+    """A client did not read its response for too long."""
 
 
 class Gate:
-    """An ASGI application in front of another, which sees only requests that keep the limits."""
+    """An ASGI application in front of another application, which gets only requests within the limits."""
 
     def __init__(self, app: App, settings: ServeSettings, answered: Answered | None = None) -> None:
         self._app, self._settings, self._answered = app, settings, answered
@@ -46,7 +46,7 @@ class Gate:
         try:
             await self._pass(scope, receive, out)
         except SlowReader:
-            return  # the server closes the connection of an answer that was not completed
+            return  # the server closes the connection of an incomplete response
         finally:
             if self._answered is not None:
                 self._answered(scope["path"], out.status, time.monotonic() - began)
@@ -85,7 +85,7 @@ class Gate:
             self._check_key(headers.get(b"authorization", [b""])[0])
         if scope["method"] == "POST":
             kind = headers.get(b"content-type", [b""])[0].split(b";")[0].strip().lower()
-            if kind != b"application/json":  # a web page of someone else can't send it without asking first
+            if kind != b"application/json":  # another web page can't send it without a CORS preflight
                 raise ApiError(
                     "the body must come as Content-Type: application/json", status=415, code="media_type"
                 )
@@ -124,11 +124,11 @@ class Gate:
 
 
 class _Out:
-    """`send` with the headers of every answer and a limit on how long a client may leave it unread."""
+    """`send` with the headers of every response and a limit on how long a client may leave it unread."""
 
     def __init__(self, send: Send, seconds: float) -> None:
         self._send, self._seconds = send, seconds
-        self.status = 499  # until there is an answer
+        self.status = 499  # until there is a response
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -141,7 +141,7 @@ class _Out:
             raise SlowReader from None
 
     async def refuse(self, error: ApiError) -> None:
-        """Answer with an error, and close: the rest of the body is not read."""
+        """Respond with an error and close: the rest of the body is not read."""
         body = json.dumps(error.body()).encode()
         headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
         pairs = [(name.lower().encode(), value.encode()) for name, value in (headers | error.headers()).items()]
@@ -150,7 +150,7 @@ class _Out:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """`receive` that gives the body that was read, then what comes after it."""
+    """A `receive` that returns the body already read, then later messages."""
     given = False
 
     async def replay() -> Message:

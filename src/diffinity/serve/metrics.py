@@ -47,7 +47,7 @@ class Metrics:
         self._tokens.inc(sum(len(event.text.tokens) for event in events))
 
     def text(self) -> bytes:
-        """All of them, in Prometheus' format."""
+        """All metrics, in Prometheus' format."""
         batcher, compiler = self._service.batcher, self._service.compiler
         self._waiting.set(batcher.waiting)
         self._running.set(batcher.running)

@@ -23,7 +23,7 @@ HELD = 2  # batches that a replica holds: the running batch and a waiting batch
 
 @dataclass(frozen=True)
 class Loading:
-    """Which model each replica reads, and where it runs."""
+    """The model that each replica loads, and its device."""
 
     model: str | None = None
     device: str = "cpu"
@@ -42,7 +42,7 @@ def deployment(loading: Loading, settings: ServeSettings, *, replicas: int = 1) 
     """The Ray Serve application, for `serve.run` or a config file."""
     _, serve = _ray()
     if loading.model is not None and Path(loading.model).is_dir():
-        loading = replace(loading, model=str(Path(loading.model).resolve()))  # a replica may stand elsewhere
+        loading = replace(loading, model=str(Path(loading.model).resolve()))  # a replica may run in another folder
     gpus = 1 if loading.device.startswith("cuda") else 0
 
     def build() -> Gate:
@@ -87,7 +87,7 @@ def run_on_ray(
     replicas: int,
     address: str | None,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C, then finish what runs and end what was started here."""
+    """Serve until SIGTERM or Ctrl-C, then finish running requests and stop everything that was started here."""
     ray, _ = _ray()
     started = start_on_ray(loading, settings, host=host, port=port, replicas=replicas, address=address)
     print(f"serving {settings.model_name} on http://{host}:{port} with {replicas} replicas", flush=True)
@@ -109,7 +109,7 @@ def start_on_ray(
     replicas: int = 1,
     address: str | None = None,
 ) -> bool:
-    """Start the deployment and wait until its replicas are there; True if Ray was started here."""
+    """Start the deployment and wait until its replicas are ready; True if Ray was started here."""
     ray, serve = _ray()
     os.environ.setdefault("RAY_SERVE_ENABLE_HA_PROXY", "0")
     ours = not ray.is_initialized()
@@ -122,14 +122,14 @@ def start_on_ray(
             "--replicas, or name a cluster with --address"
         )
     serve.start(http_options={"host": host, "port": port})
-    # A proxy stands between: it has its own Host header rules, and a request may wait in it.
+    # There is a proxy in between: it has its own Host header rules, and a request may wait in it.
     application = deployment(loading, replace(settings, allowed_hosts=()), replicas=replicas)
     serve.run(application, name=APPLICATION, route_prefix="/")
     return ours
 
 
 def stop_on_ray() -> None:
-    """End the deployment; its replicas finish what they have."""
+    """End the deployment; its replicas finish their requests."""
     _, serve = _ray()
     serve.delete(APPLICATION)
     serve.shutdown()

@@ -46,7 +46,7 @@ class HeadTimeout(H11Protocol):
 
 
 def make_server(app: Gate, host: str, port: int, *, read_seconds: float, drain_seconds: float) -> uvicorn.Server:
-    """The server; `run()` serves until SIGTERM or Ctrl-C, then finishes what it has within `drain_seconds`."""
+    """The server; `run()` serves until SIGTERM or Ctrl-C, then finishes its requests within `drain_seconds`."""
     protocol = type("HeadTimeout", (HeadTimeout,), {"seconds": read_seconds})
     http: Any = protocol
     return uvicorn.Server(

@@ -24,12 +24,12 @@ from diffinity.serve.wire import ChatRequest, CompletionRequest, InspectRequest
 
 log = logging.getLogger("diffinity.serve")
 WARM_UP_STEPS, WARM_UP_TOKENS = 4, 16
-COOLEST, WARMEST = 0.5, 1.5  # shares of a model's own score temperature at temperature 0 and 2
+COOLEST, WARMEST = 0.5, 1.5  # factors on a model's own score temperature at temperature 0 and 2
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request that was found good: its jobs, one for each prompt."""
+    """A valid request: its jobs, one for each prompt."""
 
     jobs: list[Job]
     seed: int
@@ -48,7 +48,7 @@ class Service:
         self.failure: str | None = None  # why the warm-up failed
 
     async def start(self) -> None:
-        """Make everything warm: both compiling processes, the network, the kernels; then `ready`."""
+        """Warm up both compiling processes, the network and the kernels; then set `ready`."""
         self.batcher.start()
         try:
             await self._warm_up()
@@ -73,7 +73,7 @@ class Service:
                 raise event
 
     def close(self) -> None:
-        """Finish what runs, and end."""
+        """Finish running requests and stop."""
         self.draining = True
         self.batcher.close()
         self.compiler.close()
@@ -101,7 +101,7 @@ class Service:
             raise ApiError(f"{n} texts were asked for, and {self.settings.max_n} are allowed", param="n")
         spec = constraint_of(request, settings.prefix)
         if spec.is_free and settings.guidance == "auto" and check_model(self.model) == "embedding":
-            prompts = [replace(prompt, guidance="none") for prompt in prompts]  # nothing to steer to
+            prompts = [replace(prompt, guidance="none") for prompt in prompts]  # no constraint, no guidance
         deadline = self._deadline(request)
         compiled = await self._compiled(spec, settings, began + deadline)
         length = self._length(request, compiled)
@@ -123,7 +123,7 @@ class Service:
         return Prepared(jobs, seed, prompt_tokens)
 
     async def inspect(self, request: InspectRequest) -> Compiled:
-        """A constraint by itself."""
+        """Compile and describe a constraint."""
         if not self.ready:
             raise ApiError("the server is warming up", status=503, code="not_ready", retry_after=2)
         spec = constraint_of(request)
@@ -148,7 +148,7 @@ class Service:
             raise
 
     def _generation_settings(self, request: CompletionRequest | ChatRequest) -> GenerationSettings:
-        """How to write, without the prompt; refuses what the model can't do."""
+        """The generation settings without the prompt; refuses options that the model does not support."""
         options = _spoken_options(request)
         if request.temperature is not None:
             options |= self._temperature(request.temperature)
@@ -213,14 +213,14 @@ class Service:
         return self.settings.deadline if asked is None else min(asked, self.settings.deadline)
 
     def _length(self, request: CompletionRequest | ChatRequest, compiled: Compiled) -> int:
-        """How many tokens a text has: what was asked for, or the model's own, or what the constraint needs."""
+        """The length of a text: the requested length, the model's own, or the length that the constraint needs."""
         asked = request.max_tokens
         if isinstance(request, ChatRequest):
             asked = request.max_completion_tokens or asked
         own = self.model.sampling_defaults.length
         length = max(own, compiled.comfortable) if asked is None else asked
         if asked is None and not compiled.automaton.feasible(length):
-            length = compiled.comfortable  # of some lengths the constraint has no text
+            length = compiled.comfortable  # some lengths have no accepted text
         param = "max_tokens" if asked is not None else None
         if length > self.settings.max_tokens:
             raise ApiError(

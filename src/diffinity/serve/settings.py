@@ -18,23 +18,23 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """How a server behaves under load, and what a request may ask for at most.
+    """The behaviour of a server under load, and the limits of a request.
 
     >>> ServeSettings(max_n=4).max_batch
     16
     """
 
     model_name: str = NAME
-    """What clients call the model."""
+    """The name of the model for clients."""
 
     ignore_prompt: bool = False
-    """Serve a model that reads no prompt to clients that send one."""
+    """Ignore prompts if the model reads no prompts, instead of refusing them."""
 
     max_batch: int = 16
     """Texts that are denoised together."""
 
     max_batches: int = 4
-    """Batches of different settings that take turns, one step each."""
+    """Batches of different settings that alternate, one step each."""
 
     batch_delay: float = 0.01
     """Seconds that a request waits for others to join its batch."""
@@ -43,7 +43,7 @@ class ServeSettings:
     """Texts that may wait; more get 429."""
 
     deadline: float = 120.0
-    """Seconds that a request may take in all; a client may ask for less."""
+    """Seconds that a request may take in total; a client may set a shorter deadline."""
 
     max_n: int = 16
     """Texts (`n` times prompts) of one request."""
@@ -76,7 +76,7 @@ class ServeSettings:
     """Constraints that need more steps are compiled apart from the others, one after another."""
 
     max_arrows: int = 100_000
-    """Transitions of a compiled constraint, as pairs of states: what a step's time grows with."""
+    """Transitions of a compiled constraint, as pairs of states; the time of a step grows with them."""
 
     compile_seconds: float = 20.0
     """Seconds after which a compilation is killed."""
@@ -85,13 +85,13 @@ class ServeSettings:
     """Constraints that may wait for compilation; more get 429."""
 
     cache_bytes: int = 256 << 20
-    """Compiled constraints that are kept."""
+    """Bytes of compiled constraints in the cache."""
 
     key_digests: tuple[bytes, ...] = ()
-    """SHA-256 of the API keys; without any, no key is asked for."""
+    """SHA-256 of the API keys; if empty, no key is required."""
 
     allowed_hosts: tuple[str, ...] = ()
-    """Names in the Host header that are answered; all if empty."""
+    """Accepted names in the Host header; all names if empty."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -113,7 +113,7 @@ class ServeSettings:
             raise InvalidArgument(f"batch_delay must be between 0 and 10 seconds, but is {self.batch_delay}")
 
     def is_key(self, given: str) -> bool:
-        """Whether a key is one of ours; the time that it takes says nothing about them.
+        """Whether a key is valid; the time of the check does not depend on the keys.
 
         >>> ServeSettings(key_digests=(digest_of("secret"),)).is_key("secret")
         True
@@ -124,12 +124,12 @@ class ServeSettings:
 
 
 def digest_of(key: str) -> bytes:
-    """What is kept of an API key."""
+    """The stored digest of an API key."""
     return hashlib.sha256(key.encode()).digest()
 
 
 def read_keys(file: Path | None, environment: Mapping[str, str] = os.environ) -> tuple[bytes, ...]:
-    """The digests of the API keys in a file (one a line, # comments) and in $DIFFINITY_API_KEYS (by commas).
+    """The digests of the API keys in a file (one per line, # comments) and in $DIFFINITY_API_KEYS (by commas).
 
     >>> len(read_keys(None, {"DIFFINITY_API_KEYS": "one, two"}))
     2

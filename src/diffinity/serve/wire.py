@@ -18,7 +18,7 @@ REMOVED = {
     "guided_choice": "structured_outputs.choice",
     "guided_grammar": "structured_outputs.grammar",
 }
-# Fields of OpenAI's API that do nothing at these values, and are refused at others.
+# Fields of OpenAI's API that have no effect at these values; other values are refused.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "top_p": (1,),
     "presence_penalty": (0,),
@@ -58,7 +58,7 @@ class ResponseFormat(_Checked):
 
 
 class StructuredOutputs(_Checked):
-    """vLLM's `structured_outputs`: exactly one of these."""
+    """vLLM's `structured_outputs`: exactly one of these fields."""
 
     json_: dict[str, JsonValue] | bool | str | None = Field(None, alias="json", description="a JSON Schema")
     regex: str | None = Field(None, description="a regular expression")
@@ -99,7 +99,7 @@ def _options() -> dict[str, Any]:
 
     from diffinity.generation.settings import GenerationSettings
 
-    elsewhere = ("length", "prompt", "messages", "retry_invalid")  # OpenAI has words for them; values are not made
+    elsewhere = ("length", "prompt", "messages", "retry_invalid")  # OpenAI's fields; no values here
     shown = {option.name: option for option in shown_options() if option.name not in elsewhere}
     names = {name: name for name in shown}
     names |= {
@@ -127,7 +127,7 @@ class _OwnOptions(_Checked):
 
 
 Options = create_model("Options", __base__=_OwnOptions, **_options())
-"""The object `diffinity`: what OpenAI has no words for."""
+"""The object `diffinity`: options that OpenAI's API does not have."""
 
 
 class _Generation(_Checked):
@@ -187,7 +187,7 @@ class ChatRequest(_Generation):
 
 
 class InspectRequest(_Checked):
-    """`POST /diffinity/inspect`: the constraint of a request, and nothing else of it."""
+    """`POST /diffinity/inspect`: only the constraint fields of a request."""
 
     response_format: ResponseFormat | None = Field(None, description="an object with a type")
     structured_outputs: StructuredOutputs | None = Field(
@@ -207,7 +207,7 @@ class InspectRequest(_Checked):
 
 
 def read_body(kind: type[Body], body: bytes) -> Body:
-    """The request that a body spells; what is wrong with it is an `ApiError` that names the field.
+    """The request in a body; an invalid request raises an `ApiError` that names the field.
 
     >>> read_body(CompletionRequest, b'{"n": 0}')
     Traceback (most recent call last):
@@ -243,7 +243,7 @@ def _api_error(kind: type[BaseModel], error: ValidationError) -> ApiError:
     if not first["loc"]:
         return ApiError("the body must be a JSON object", code="invalid_json")
     name = str(first["loc"][0])
-    # A union reports an error for each of its branches: the deepest error belongs to the branch that was meant.
+    # A union reports an error for each of its branches: the deepest error belongs to the intended branch.
     first = max(
         (problem for problem in problems if problem["loc"][:1] == first["loc"][:1]),
         key=lambda problem: len(problem["loc"]),
@@ -289,7 +289,7 @@ def _is_branch(part: str) -> bool:
 
 
 def _described(kind: type[BaseModel], loc: tuple[int | str, ...]) -> str:
-    """What the innermost field of a place accepts."""
+    """The description of the values that the innermost field accepts."""
     described, model = "", kind
     for part in loc:
         fields = {info.alias or name: info for name, info in model.model_fields.items()}
