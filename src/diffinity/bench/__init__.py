@@ -1,1 +1,1 @@
-"""The benchmark suite: the paper's experiments, with every system in them."""
+"""The benchmark suite: the paper's experiments, with all its systems."""

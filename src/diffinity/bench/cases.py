@@ -21,10 +21,10 @@ QUICK = {"natural-language": 2, "json": 1}  # cases of each category in a quick 
 
 @dataclass(frozen=True)
 class Case:
-    """One constraint of a suite: its stable id, the group that tables show it in, and what a valid text is.
+    """One constraint of a suite: its stable id, its category in tables, and a check for valid texts.
 
     `category` is a sentence template ("prefix", "suffix", "appearance", "between-n", "between", "length") or the
-    subset that a schema is from; `source` is the regex, or the schema as JSON text.
+    subset of a schema; `source` is the regex, or the schema as JSON text.
 
     >>> from diffinity.constraints.sentences import Sentence
     >>> old = Sentence("prefix", ("old",), 2)
@@ -41,18 +41,18 @@ class Case:
     def valid(self, text: str) -> bool:
         """Whether a text satisfies the case, by `re.fullmatch`, or by `json.loads` and `jsonschema_rs`.
 
-        For JSON formats are asserted, and NaN and Infinity, which `json.loads` alone would take, are not JSON.
+        For JSON, formats are asserted, and NaN and Infinity, which `json.loads` accepts, are invalid.
         """
         if self.kind == "sentence":
             return _compiled(self.source).fullmatch(text) is not None
         admits = _validator(self.source)
         try:
             return admits(json.loads(text, parse_constant=_not_json))
-        except (ValueError, RecursionError):  # also what jsonschema_rs can't hold: lone surrogates, huge numbers
+        except (ValueError, RecursionError):  # also jsonschema_rs's limits: lone surrogates, huge numbers
             return False
 
     def found_in(self, text: str) -> bool:
-        """Whether some part of a text is valid, as the framing `search` asks; of JSON, a whole value.
+        """Whether some part of a text is valid, for the framing `search`; for JSON, a whole value.
 
         >>> from diffinity.constraints import JsonSchema
         >>> Case("n", "github", JsonSchema({"type": "array"}), "json", '{"type": "array"}').found_in("so [1, 2]!")
@@ -74,8 +74,8 @@ def suite(
     """The cases of a suite, in their order: "natural-language" (110) or "json" (our 70, or those of `schemas`).
 
     `schemas` is a .json or .jsonl file, a folder of .json files, or "hub" for JSONSchemaBench itself; `selection`
-    says which of them are taken as far as no tokenizer is needed to know (`json_suite.chosen` also checks the
-    length and lists what was left out, with the reason). `quick` takes a few of each category.
+    selects among them without a tokenizer (`json_suite.chosen` also checks the length and lists the omitted
+    schemas, with the reason). `quick` takes a few cases of each category.
 
     >>> cases = suite("natural-language", quick=True)
     >>> len(cases), cases[0].category
@@ -97,7 +97,7 @@ def suite(
 
 
 def thinned(cases: Sequence[Case], per_category: int) -> list[Case]:
-    """At most `per_category` cases of every category, spread over it, in the same order.
+    """At most `per_category` cases of every category, evenly spaced, in the same order.
 
     >>> [case.id for case in thinned(suite("natural-language"), 1)][-1]
     'natural-language/length/06-8'
@@ -136,7 +136,7 @@ def _not_json(constant: str) -> object:
 
 
 def _json_parts(text: str) -> list[str]:
-    """The parts of a text that are JSON values: the longest that begins at each place."""
+    """The parts of a text that are JSON values: the longest value that begins at each position."""
     decoder = json.JSONDecoder(parse_constant=_not_json)
     parts = []
     for start in range(len(text)):

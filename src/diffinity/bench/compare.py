@@ -23,7 +23,7 @@ Verdict = Literal["better", "worse", "no difference found", "the same", "not mea
 
 @dataclass(frozen=True)
 class Difference:
-    """How B stands to A on the cases that both did, by one measure.
+    """The change of one measure from A to B on the cases of both.
 
     `change` is a difference for satisfaction, else a ratio; its interval is by a paired bootstrap over cases.
     """
@@ -40,7 +40,7 @@ class Difference:
 def compare(a: str, b: str, *, scorer: str | None = "companion") -> list[Difference]:
     """B against A. Each is a run's folder, or `FOLDER:SYSTEM` for one system of it.
 
-    Two runs are compared system by system; two systems with each other, on the cases that both did.
+    Two runs are compared system by system; two systems are compared on the cases of both.
     """
     (path_a, system_a), (path_b, system_b) = _named(a), _named(b)
     results_a = read_results(path_a, scorer)
@@ -93,7 +93,7 @@ def differences(results_a: Results, name_a: str, results_b: Results, name_b: str
 def _difference(
     system: str, measure: str, pairs: NDArray[np.float64], higher_is_better: bool, ratio: bool
 ) -> Difference:
-    """The change of a measure; logarithms become ratios."""
+    """The change of a measure; differences of logarithms become ratios."""
     measure = measure.removeprefix("log ")
     if not len(pairs):
         nothing = Interval(math.nan, math.nan, math.nan)
@@ -104,7 +104,7 @@ def _difference(
 
 
 def verdict(change: Interval, higher_is_better: bool, ratio: bool) -> Verdict:
-    """What an interval says: a difference counts when it does not hold "no change".
+    """The verdict on an interval: a difference is significant if the interval does not contain "no change".
 
     >>> verdict(Interval(0.2, 0.1, 0.3), True, False), verdict(Interval(1.1, 0.9, 1.3), False, True)
     ('better', 'no difference found')

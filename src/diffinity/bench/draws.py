@@ -1,4 +1,4 @@
-"""Token strings under a constraint, by every method to draw them: compared in the fidelity studies."""
+"""Token strings under a constraint, drawn by each method that the fidelity studies compare."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from diffinity.sampling import sample, sample_particles
 
 
 def word_tokenizer(texts: Sequence[str]) -> Tokenizer:
-    """One token for each word of `texts` (with the space before it) and mark; token 0 ends a text.
+    """One token per word of `texts` (with the space before it) and punctuation mark; token 0 ends a text.
 
     >>> word_tokenizer(["It was."]).encode("It was.").tokens
     ['It', 'Ġwas', '.']
@@ -62,11 +62,11 @@ def transition_matrix(model: MarkovLM) -> NDArray[np.float64]:
 def masked_autoregressive(
     model: MarkovLM, automaton: TokenAutomaton, n: int, length: int, seed: int = 0
 ) -> NDArray[np.int64]:
-    """n token strings (n, length) as locally constrained decoding writes them, from the chain's own conditionals.
+    """n token strings (n, length) by locally constrained decoding, from the chain's own conditionals.
 
-    At each place the next-token distribution given the tokens so far loses the tokens after which acceptance is
-    out of reach, and is renormalised. Where the model gives all that is left probability zero, the next context
-    is drawn as after a restart, which is what smoothing would do.
+    At each position, tokens after which acceptance is impossible are masked in the next-token distribution, which
+    is then renormalised. If the model gives all other tokens probability zero, the next context is drawn as after
+    a restart, as smoothing would do.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["a b.", "a c.", "a c."])
@@ -75,7 +75,7 @@ def masked_autoregressive(
     True
     """
     chain, moves = model.chain, transition_matrix(model)
-    spelled = np.zeros((chain.token.shape[0], model.embedding.shape[0]))  # (K, V): which token a context ends in
+    spelled = np.zeros((chain.token.shape[0], model.embedding.shape[0]))  # (K, V): the last token of a context
     spelled[np.arange(chain.token.shape[0]), chain.token] = 1.0
     automaton.check_feasible(length)
     live = automaton.live(length)
@@ -101,7 +101,7 @@ def masked_autoregressive(
 
 
 def drawn(share: NDArray[np.float64], draws: NDArray[np.float64]) -> NDArray[np.int64]:
-    """A column for each row of `share` (n, V), by `draws` (n,) in [0, 1); a share of 0 is never drawn.
+    """A drawn column for each row of `share` (n, V), by `draws` (n,) in [0, 1); a share of 0 is never drawn.
 
     >>> drawn(np.array([[1.0, 3.0, 0.0]] * 2), np.array([0.2, 0.999])).tolist()
     [0, 1]
@@ -134,7 +134,7 @@ def guidance(method: str, automata: Sequence[TokenAutomaton], scale: float) -> G
 
 @dataclass(frozen=True)
 class Weighted:
-    """What particles give: token strings, and how well they did."""
+    """The result of particles: token strings and statistics of the weights."""
 
     tokens: Tensor  # (n, L)
     log_evidence: float  # log of the mean of the n estimates of P(L)
@@ -159,17 +159,17 @@ class Draws:
     rows: int = 4096
 
     def unguided(self, n: int) -> Tensor:
-        """The last logits (n, L, V) of the model by itself."""
+        """The last logits (n, L, V) of the model without guidance."""
         return self._logits(n, lambda _: None)
 
     def own(self, logits: Tensor) -> Tensor:
-        """Token strings (n, L) from logits, whatever they are."""
+        """Token strings (n, L) drawn from logits, without the constraint."""
         probs = logits.double().softmax(dim=-1).flatten(0, 1).cpu().numpy()
         draws: NDArray[np.float64] = np.random.default_rng(self.seed).random(len(probs))
         return torch.from_numpy(drawn(probs, draws)).view(logits.shape[:2])
 
     def given(self, logits: Tensor, automaton: TokenAutomaton) -> Tensor:
-        """Token strings (n, L) from logits, given that they are accepted."""
+        """Token strings (n, L) drawn from logits given acceptance."""
         return decode(logits, automaton, "sample", logits=True, seed=self.seed).tokens.cpu()
 
     def guided(self, automaton: TokenAutomaton, n: int, method: str, scale: float) -> Tensor:
@@ -196,7 +196,7 @@ class Draws:
             evidence.append(run.log_evidence)
             ess.append(run.ess.mean(dim=1) / k)
         estimates = torch.cat(evidence)
-        peak = estimates.max().clamp(min=-1e300)  # of −inf everywhere, where no particle is accepted
+        peak = estimates.max().clamp(min=-1e300)  # all are −inf if no particle is accepted
         values = (estimates - peak).exp()
         mean = values.mean()
         error = values.std() / (mean * n**0.5) if n > 1 else torch.tensor(torch.nan)

@@ -38,7 +38,7 @@ QUICK_SYSTEMS = (
 
 @dataclass(frozen=True)
 class Size:
-    """How much a suite does: cases of each category (None: all) and samples of each case.
+    """The size of a suite: cases of each category (None: all) and samples of each case.
 
     >>> EXPERIMENTS["json"].full
     Size(cases_per_category=None, samples=10)
@@ -50,7 +50,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A suite: its systems run on its cases, each system once for every value of `option` where there is one."""
+    """A suite: its systems run on its cases, each system once for every value of `option`, if there is one."""
 
     name: str
     about: str
@@ -62,10 +62,10 @@ class Experiment:
     option: str | None = None
     values: tuple[Any, ...] = ()
     quick_values: tuple[Any, ...] | None = None
-    plain: tuple[str, ...] = ()  # run beside them as they are
+    plain: tuple[str, ...] = ()  # systems that run without the option
 
     def names(self, systems: Sequence[str] | None, quick: bool) -> list[str]:
-        """The systems to run, with their options; `systems` in place of the suite's own.
+        """The systems to run, with their options; `systems` replaces the suite's own.
 
         >>> EXPERIMENTS["scale"].names(["paper"], quick=True)
         ['paper@scale=1.0', 'paper@scale=2.5']
@@ -158,7 +158,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 @dataclass(frozen=True)
 class SuitePlan:
-    """What a worker needs to run a suite, as `workers.Plan` says it.
+    """The data that a worker needs to run a suite; implements `workers.Plan`.
 
     >>> SuitePlan((), length=16, seed=0).models.source("diffusion")
     'embedded'
@@ -169,23 +169,23 @@ class SuitePlan:
     seed: int
     steps: int | None = None
     models: Models = field(default_factory=Models)
-    cache: Path | None = None  # where systems that train keep what they trained
+    cache: Path | None = None  # where trained classifiers are stored
 
     def system(self, name: str) -> System:
-        """The system of a name in the registry."""
+        """The system with this name in the registry."""
         given: dict[str, Any] = {"others": [case.constraint for case in self.cases], "cache": self.cache}
-        if entry_of(name).role == "diffusion":  # the others count their steps in other ways
+        if entry_of(name).role == "diffusion":  # other models count steps differently
             given["steps"] = self.steps
         return build(name, self.models, given)
 
     def valid(self, system: str, case: Case, text: str) -> bool:
-        """By the case's own check; with the framing `search`, of any part of the text."""
+        """Whether the text passes the case's check; with the framing `search`, any part of the text."""
         _, options = split(system)
         return case.found_in(text) if options.get("framing") == "search" else case.valid(text)
 
     @cached_property
     def vocabulary(self) -> Any:
-        """The diffusion model's."""
+        """The vocabulary of the diffusion model."""
         from diffinity.models.protocol import vocabulary_of
 
         return vocabulary_of(self.models.load("diffusion"))
@@ -201,7 +201,7 @@ def select_cases(
     selection: Rule = "ours",
     quick: bool = False,
 ) -> tuple[list[Case], list[json_suite.Skipped]]:
-    """The cases of a suite that fit the length, and the schemas that were left out, with the reason."""
+    """The cases of a suite that fit the length, and the omitted schemas, with the reason."""
     if schemas is not None and "json" not in experiment.of:
         raise InvalidArgument(f"the suite {experiment.name} takes no schemas; json, framings and latency do")
     most = (experiment.quick if quick else experiment.full).cases_per_category
@@ -223,7 +223,7 @@ def select_cases(
 def named_cases(
     experiment: Experiment, rows: Sequence[CaseRow], seed: int, schemas: str | None = None
 ) -> list[Case]:
-    """The cases that a run has, in its order; they must still be what they were.
+    """The cases of a run, in its order; they must not have changed.
 
     >>> cases, _ = select_cases(EXPERIMENTS["scale"], seed=0, length=64, vocabulary=None, quick=True)
     >>> named_cases(EXPERIMENTS["scale"], describe(SuitePlan(tuple(cases), 64, 0)), seed=0) == cases
@@ -258,7 +258,7 @@ def make_jobs(cases: Sequence[Case], systems: Sequence[str], samples: int) -> li
 
 
 def describe(plan: SuitePlan, *, sizes: bool = False) -> list[CaseRow]:
-    """The cases as the run's folder keeps them; `sizes` adds the transitions of their automata."""
+    """The cases as stored in the run's folder; `sizes` adds the transitions of their automata."""
     rows = [CaseRow(case.id, case.category, case.kind, case.source) for case in plan.cases]
     if not sizes:
         return rows

@@ -13,7 +13,7 @@ from diffinity.bench.summary import Results
 
 
 def run_facts(run: Run, results: Results | None = None) -> Iterator[tuple[str, str]]:
-    """The command, the machine, the seeds, the models and the numbers of samples, as names and values.
+    """The command, the machine, the seeds, the models and the numbers of samples, as pairs of name and value.
 
     >>> from diffinity.bench.summary import example
     >>> dict(run_facts(example().run))["seed"]

@@ -2,7 +2,7 @@
 
     python -m diffinity.bench.fidelity --out rows.jsonl [--samples 2000] [--steps 64] [--quick]
 
-Every row is the total-variation distance between the samples and p(text | L), beside the expected distance of the
+Every row has the total-variation distance between the samples and p(text | L), and the expected distance of the
 same number of exact draws.
 """
 
@@ -35,7 +35,7 @@ OTHER = "(any other text)"
 
 
 def study_texts() -> list[str]:
-    """194 short sentences, some more often than others: what the study's model is counted from.
+    """194 short sentences, some more often than others: the training text of the study's model.
 
     >>> study_texts()[0]
     'The cat ran home.'
@@ -64,7 +64,7 @@ def study_model() -> MarkovLM:
 
 
 def study_constraints() -> dict[str, Constraint]:
-    """What the study asks for, by name; P(L) goes from 0.49 down to 0.04.
+    """The constraints of the study, by name; P(L) is between 0.49 and 0.04.
 
     >>> study_constraints()["first word"].accepts("It rained.")
     True
@@ -81,9 +81,9 @@ def study_constraints() -> dict[str, Constraint]:
 def conditional(
     model: MarkovLM, automaton: TokenAutomaton, length: int, smallest: float = 1e-4
 ) -> tuple[float, dict[str, float]]:
-    """P(L) over texts of `length` tokens, and p(text | L) of every text that has at least `smallest`.
+    """P(L) over texts of `length` tokens, and p(text | L) of every text with a probability of at least `smallest`.
 
-    What is left (a smoothed chain can write anything) is one outcome, OTHER.
+    All other texts (a smoothed chain can write anything) are one outcome, OTHER.
 
     >>> model = study_model()
     >>> late = align(Regex("It was late.*"), Vocabulary.from_tokenizer(model.tokenizer))
@@ -94,7 +94,7 @@ def conditional(
     live = automaton.live(length)
     p_language = float(model.log_acceptance(automaton, length=length).exp())
     shares: dict[str, float] = {}
-    # A text may be reached through several contexts, so a prefix carries the mass of each.
+    # A text may be reached through several contexts, so a prefix stores the mass of each context.
     prefixes: list[tuple[tuple[int, ...], int, NDArray[np.float64]]] = [((), 0, np.zeros(0))]
     while prefixes:
         ids, state, mass = prefixes.pop()
@@ -112,7 +112,7 @@ def conditional(
 
 
 def total_variation(counts: Mapping[str, int], truth: Mapping[str, float]) -> float:
-    """Half the summed differences between shares and probabilities: 0 for the same, 1 for nothing in common.
+    """Half the sum of absolute differences between shares and probabilities: 0 if equal, 1 without overlap.
 
     >>> total_variation({"a": 3, "b": 1}, {"a": 0.5, "c": 0.5})
     0.5
@@ -138,11 +138,11 @@ def expected_total_variation(truth: Mapping[str, float], n: int) -> float:
 
 @dataclass(frozen=True)
 class Study:
-    """What is measured; the defaults are the full study.
+    """The settings of the study; the defaults are the full study.
 
-    `particles` are the numbers of trajectories for each guidance that proposes them. The paper's guidance is not
-    among the methods because it is `gradient` here: the two differ in self-conditioning, which an exact denoiser
-    has no use for.
+    `particles` are the numbers of trajectories for each guidance that is used as a proposal. The paper's guidance
+    is not among the methods because it is `gradient` here: the two differ in self-conditioning, which an exact
+    denoiser does not use.
 
     >>> Study(samples=100).steps
     64
@@ -163,7 +163,7 @@ class Study:
     constraints: tuple[str, ...] = tuple(study_constraints())
 
     def only(self, methods: Sequence[str]) -> Study:
-        """The part of the study that is about some guidances; as many unguided samples as there are of each.
+        """The part of the study with some guidance methods; the number of unguided samples is that of each method.
 
         >>> Study().only(["chain"]).particles
         (('chain', (4, 16)),)
@@ -184,7 +184,7 @@ QUICK = Study(
 
 
 def measure(study: Study, progress: Callable[[str], None] = lambda _: None) -> Iterator[Row]:
-    """The rows of the study, one after the other; the same for the same study but for `seconds`.
+    """The rows of the study, one at a time; deterministic except for `seconds`.
 
     `method` is "rejection" (the model's own samples that happen to be in L), "decoding" (the model's own last
     distributions, drawn from given L), "autoregressive", a guidance, or "particles" with the guidance that
@@ -217,7 +217,7 @@ def measure(study: Study, progress: Callable[[str], None] = lambda _: None) -> I
 
 
 def distance(model: MarkovLM, tokens: Tensor, truth: Mapping[str, float]) -> Row:
-    """How far the texts of tokens (n, L) are from the truth, and how far as many exact draws would be."""
+    """The distance of the texts of tokens (n, L) from the target, and the expected distance of n exact draws."""
     texts = [text_of(model, ids) for ids in tokens.tolist()]
     if not texts:
         return {"n": 0, "tv": math.nan, "tv_floor": math.nan}
@@ -234,7 +234,7 @@ def _others(
     pool: Tensor,
     progress: Callable[[str], None],
 ) -> Iterator[tuple[Tensor, Row]]:
-    """The token strings (n, L) of every system but rejection, and what to call them."""
+    """The token strings (n, L) of every system except rejection, with their names."""
     n = study.samples
     started = time.perf_counter()
 
@@ -259,7 +259,7 @@ def _others(
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The distances as Markdown: a line a system, a column a constraint, and the mean over them.
+    """The distances as Markdown: one row per system, one column per constraint, and the mean.
 
     >>> row = {"constraint": "c", "method": "path", "scale": 1.0, "K": None, "n": 9, "tv": 0.25, "tv_floor": 0.1}
     >>> print(table([row]))
@@ -286,7 +286,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def write_rows(rows: Iterable[Row], path: Path) -> list[Row]:
-    """All rows; each is written to the file as a JSON line as soon as it is measured."""
+    """All rows; each row is written to the file as a JSON line as soon as it is measured."""
     measured = []
     with path.open("w") as file:
         for row in rows:

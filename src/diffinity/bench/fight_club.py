@@ -1,11 +1,12 @@
-"""The Fight Club experiment: do sentences that may start with `The` or `It` do so in the model's own proportion?
+"""The Fight Club experiment: do sentences that may start with `The` or `It` keep the model's own proportion?
 
     python -m diffinity.bench.fight_club --out rows.jsonl [--samples 2000] [--steps 64] [--quick]
     python -m diffinity.bench.fight_club --out rows.jsonl --systems auto particles-4 llguidance [--length 32] …
 
-Decoding that masks tokens from the left chooses the first word by its own probability, whatever may follow it; the
-truth weighs each first word by all that may follow. Without `--systems` the exact Markov model plays every part,
-and the truth is exact; with them, the systems of the registry do, and the diffusion model's truth is estimated.
+Left-to-right masking chooses the first word by its own probability, whatever may follow it. The true share also
+depends on the probability of all continuations. Without `--systems` all methods run on the exact Markov model, and
+the true share is exact. With `--systems`, the systems of the registry run, and the diffusion model's true share is
+estimated.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ THE, IT = re.compile(r"The\b"), re.compile(r"It\b")
 
 
 def club_texts() -> list[str]:
-    """82 sentences, some more often than others: what the exact model is counted from.
+    """82 sentences, some more often than others: the training text of the exact model.
 
     >>> club_texts()[0]
     'The first rule of Fight Club is silence.'
@@ -97,7 +98,7 @@ def true_share(model: MarkovLM, constraint: Constraint, length: int) -> float:
 def estimated_share(draws: Draws, constraint: Constraint, n: int = 8, k: int = 16) -> tuple[float, float]:
     """P(the text starts with `The` | L) under any model's own sampler, and its standard error, by particles.
 
-    P(L and `The`) and P(L and `It`) are normalising constants, which `n` runs of `k` particles estimate each.
+    P(L and `The`) and P(L and `It`) are normalising constants; each is estimated by `n` runs of `k` particles.
 
     >>> share, error = estimated_share(Draws(club_model(), 10, steps=8), constraints()["one rule"], n=4, k=4)
     >>> 0 < share < 1, error > 0
@@ -113,7 +114,7 @@ def estimated_share(draws: Draws, constraint: Constraint, n: int = 8, k: int = 1
 
 
 def count(texts: Sequence[str], constraint: Constraint) -> Row:
-    """How many texts start with either word and with `The`, and how many satisfy the constraint.
+    """The numbers of texts that start with either word, that start with `The`, and that satisfy the constraint.
 
     >>> row = count(["The man starts Fight Club.", "It is dark.", "He is."], constraints()["both open"])
     >>> row["share_the"], row["started"], row["satisfied"]
@@ -129,7 +130,7 @@ def count(texts: Sequence[str], constraint: Constraint) -> Row:
 
 @dataclass(frozen=True)
 class Study:
-    """What is measured with the exact model.
+    """The settings of the study with the exact model.
 
     >>> Study(samples=100).only(["chain"]).particles
     (('chain', (4, 16)),)
@@ -154,7 +155,7 @@ class Study:
     regexes: tuple[str, ...] = tuple(REGEXES)
 
     def only(self, methods: Sequence[str]) -> Study:
-        """The part of the study that is about some guidances, alone and as proposals of particles."""
+        """The part of the study with some guidance methods, alone and as proposals of particles."""
         guided = tuple(part for part in self.guided if part[0] in methods)
         proposals = tuple(part for part in self.particles if part[0] in methods)
         return replace(self, guided=guided, particles=proposals)
@@ -170,7 +171,7 @@ QUICK = Study(
 
 
 def measure(study: Study, progress: Callable[[str], None] = lambda _: None) -> Iterator[Row]:
-    """The rows of the exact model: `share_the` beside `true_share`, per regex and system.
+    """The rows of the exact model: `share_the` and `true_share` per regex and system.
 
     >>> row = next(measure(Study(samples=4, steps=4, pool=8)))
     >>> row["regex"], row["system"]
@@ -232,7 +233,7 @@ def measure_systems(
     regexes: Sequence[str] = tuple(REGEXES),
     progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Row]:
-    """The rows of any systems; where `truth` is given, beside the estimated share of that model by itself.
+    """The rows of any systems; with `truth`, also the estimated true share of that model.
 
     A system that can't express a regex gets a row with n = 0.
 
@@ -258,7 +259,7 @@ def measure_systems(
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The shares of `The` as Markdown: a line a system, a column a regex.
+    """The shares of `The` as Markdown: one row per system, one column per regex.
 
     >>> row = {"regex": "r", "system": "path", "n": 9, "share_the": 0.25, "true_share": 0.5}
     >>> print(table([row]))

@@ -18,9 +18,9 @@ from itertools import pairwise
 from diffinity.errors import DiffinityError
 
 PROGRAMS = ("link-parser", "hunspell")
-MOST_WORDS = 30  # of a sentence that is parsed
+MOST_WORDS = 30  # of a sentence, to be parsed
 AT_ONCE = 200  # sentences given to one process of the parser
-PARSE_SECONDS = 4  # a sentence may take
+PARSE_SECONDS = 4  # per sentence
 
 _PLAIN = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'", "–": "-", "—": " - ", "…": "...", "\u00a0": " "})
 _SENTENCE_END = re.compile(
@@ -41,12 +41,12 @@ class JudgeFailed(DiffinityError):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the judge says of one sentence. `parsed` is None for a sentence too short or too long to be parsed."""
+    """The verdict on one sentence. `parsed` is None for a sentence too short or too long to be parsed."""
 
     sentence: str
     words: int
     non_words: tuple[str, ...]
-    doubled: int  # words that stand twice in a row
+    doubled: int  # words that are repeated immediately
     parsed: bool | None
 
     @property
@@ -57,7 +57,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class GrammarCounts:
-    """Counts over the sentences of some texts, and the shares that they give; NaN where nothing was counted.
+    """Counts over the sentences of some texts, and shares; NaN if nothing was counted.
 
     >>> verdicts = [Verdict("It rains.", 2, (), 0, True), Verdict("It rains rains.", 3, (), 1, True)]
     >>> counts = GrammarCounts.of(verdicts)
@@ -65,11 +65,11 @@ class GrammarCounts:
     (0.5, 4)
     """
 
-    sentences: int = 0  # that could be parsed or not: neither too short nor too long
+    sentences: int = 0  # with a suitable length for the parser
     parsed: int = 0  # as a whole
-    clean: int = 0  # parsed, and neither a non-word nor a doubled word in them
+    clean: int = 0  # parsed, without a non-word or a doubled word
     words: int = 0
-    non_words: int = 0  # that no dictionary has
+    non_words: int = 0  # in no dictionary
 
     @classmethod
     def of(cls, verdicts: Sequence[Verdict]) -> GrammarCounts:
@@ -104,7 +104,7 @@ def available() -> bool:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, one or several a line; the names of speakers are left out.
+    """The sentences of a text, one or more per line; the names of speakers are removed.
 
     >>> sentences("User: Hello there. How are you?")
     ['Hello there.', 'How are you?']
@@ -114,7 +114,7 @@ def sentences(text: str) -> list[str]:
         spoken = re.sub(r"^(User|System|Assistant):\s*", "", line.strip())
         for part in _SENTENCE_END.split(spoken):
             sentence = part.strip()
-            if sentence.count('"') % 2:  # the parser stumbles over a quotation mark without its partner
+            if sentence.count('"') % 2:  # the parser fails on an unpaired quotation mark
                 sentence = sentence.strip("\"'").strip()
             if re.search("[A-Za-z]", sentence):
                 divided.append(sentence)
@@ -143,12 +143,12 @@ def judge(texts: Sequence[str]) -> list[list[Verdict]]:
 
 
 def _words(sentence: str) -> list[str]:
-    """The words of a sentence; what has digits or is an address is left out."""
+    """The words of a sentence, without addresses and words with digits."""
     return [word for token in sentence.split() if not _NO_WORD.search(token) for word in _WORD.findall(token)]
 
 
 def _forms(word: str) -> set[str]:
-    """The spellings by which a word may be in a dictionary: as it is, in lower case, without a genitive."""
+    """The spellings of a word to look up: unchanged, in lower case, without a genitive."""
     stem = re.sub(r"'s$|'$", "", word)
     return {word, word.lower(), stem, stem.lower()}
 
@@ -159,7 +159,7 @@ def _doubled(words: Sequence[str]) -> int:
 
 
 def _misspelt(words: set[str]) -> set[str]:
-    """Those of the words that neither the American nor the British dictionary has."""
+    """The words that are in neither the American nor the British dictionary."""
     if not words:
         return set()
     command = ["hunspell", "-d", "en_US,en_GB", "-l", "-i", "utf-8"]
@@ -167,7 +167,7 @@ def _misspelt(words: set[str]) -> set[str]:
 
 
 def _parse(every: Sequence[str]) -> list[bool | None]:
-    """Whether each sentence is parsed as a whole; None where the parser gave up."""
+    """Whether each sentence has a complete parse; None if the parser gave up."""
     return [
         verdict
         for first in range(0, len(every), AT_ONCE)
@@ -176,7 +176,7 @@ def _parse(every: Sequence[str]) -> list[bool | None]:
 
 
 def _parse_some(every: Sequence[str]) -> list[bool | None]:
-    """Parse sentences together; if the parser runs out of time at one of them, divide them and ask again."""
+    """Parse sentences together; if the parser runs out of time, divide them and parse each half."""
     verdicts = _parse_together(every)
     if len(verdicts) == len(every):
         return verdicts

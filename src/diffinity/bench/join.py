@@ -32,10 +32,10 @@ from diffinity.errors import InvalidArgument
 
 
 def join(paths: Sequence[Path], out: Path) -> Run:
-    """Write the lines of all runs to the new folder `out`; nothing is written where they do not fit together.
+    """Write the lines of all runs to the new folder `out`; nothing is written if they do not fit together.
 
-    They fit if suite, settings, constraints and the weights of models that they share are the same, and if no two
-    have different lines for one sample. Scores and ratings come along; trained classifiers stay where they are.
+    They fit if suite, settings, constraints and the weights of shared models are the same, and if no two runs have
+    different lines for one sample. Scores and ratings are copied; trained classifiers are not.
 
     >>> join([Path("only/one")], Path("out"))
     Traceback (most recent call last):

@@ -31,16 +31,16 @@ SUBSETS = (
     "JsonSchemaStore",
 )
 
-# What the paper's published program can take, from its own estimate of memory before it builds an automaton.
+# The limits of the paper's published program, from its own memory estimate before it builds an automaton.
 PAPER_LENGTH = 64
 PAPER_VOCABULARY = 32_768
-PAPER_BYTES = 42_000_000_000  # a card of 48 GB less the 6 GB that it sets aside for the model
-PAPER_CUBIC_STATES = 256  # up to here it multiplies matrices in a tree, beyond it one after another
+PAPER_BYTES = 42_000_000_000  # a GPU of 48 GB minus the 6 GB reserved for the model
+PAPER_CUBIC_STATES = 256  # up to here it multiplies matrices in a tree, beyond it in sequence
 
 
 @dataclass(frozen=True)
 class FramingChoice:
-    """One reading of "the output is the JSON": our name, the paper's notation, and what it allows."""
+    """One interpretation of "the output is the JSON": our name, the paper's notation, and what it allows."""
 
     name: Framing
     notation: str
@@ -52,12 +52,12 @@ FRAMINGS = (
     FramingChoice("eos_strict", "R<EOS>+", "the text, then end tokens to the end"),
     FramingChoice("search", ".*R.*", "somewhere in the output"),
 )
-"""The three framings that are compared on JSON; `Case.found_in` is what counts as valid in the last."""
+"""The three framings that are compared on JSON; for the last, `Case.found_in` decides validity."""
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """A schema that a run leaves out, and why."""
+    """A schema that a run omits, and the reason."""
 
     id: str
     category: str
@@ -65,7 +65,7 @@ class Skipped:
 
 
 class Selection(NamedTuple):
-    """The cases of a run, and those left out."""
+    """The cases of a run, and the omitted schemas."""
 
     cases: list[Case]
     skipped: list[Skipped]
@@ -95,8 +95,8 @@ def read(schemas: str | Path | None = None) -> Selection:
     """The schemas as cases: of a .jsonl file, one .json file, a folder, or JSONSchemaBench ("hub", "hub:SUBSET").
 
     A line of a .jsonl file has `schema` or `json_schema` (an object, or its JSON text) and may have `subset` and
-    `name` (or `unique_id`). The category of a file in a folder is the folder that it lies in. From the hub come
-    the test splits, and only when "hub" is asked for by name. What is no schema at all is listed as skipped.
+    `name` (or `unique_id`). The category of a file is its folder. The test splits are fetched from the hub only if
+    "hub" is given. Anything that is not a schema is listed as skipped.
 
     >>> read("nowhere.jsonl")
     Traceback (most recent call last):
@@ -125,8 +125,8 @@ def selected(
 ) -> Selection:
     """The cases that a run can take, and the others with the reason.
 
-    "ours": the schema compiles under the limits in force, some text satisfies it and, where a vocabulary and a
-    length are given, one of that many tokens does. "paper": besides, the paper's published program would not
+    "ours": the schema compiles under the current limits and some text satisfies it; if a vocabulary and a length
+    are given, a text of this length satisfies it. "paper": in addition, the paper's published program would not
     refuse it for its memory (`paper_bytes`). The published program also refuses what does not fit the length.
     """
     if rule not in ("ours", "paper"):
@@ -145,7 +145,7 @@ def selected(
 
 
 def paper_bytes(states: int) -> int:
-    """What the paper's program foresees for one sample and an automaton of so many states over characters.
+    """The memory estimate of the paper's program for one sample and an automaton of `states` states.
 
     One float32 for each state and token, and for the product of transition matrices, at each of 64 positions.
 
@@ -157,8 +157,8 @@ def paper_bytes(states: int) -> int:
 
 
 def _check(case: Case, rule: Rule, vocabulary: Vocabulary | None, length: int | None, framing: Framing) -> None:
-    """Raise what keeps a case out of a run."""
-    dfa = copy.copy(case.constraint).dfa()  # a copy, so that thousands of automata are not all kept
+    """Raise the error that excludes a case from a run."""
+    dfa = copy.copy(case.constraint).dfa()  # a copy, so that thousands of automata do not stay in memory
     if dfa.is_empty:
         raise InfeasibleConstraint("no text satisfies the schema")
     if rule == "paper" and paper_bytes(dfa.n_states) > PAPER_BYTES:
@@ -175,7 +175,7 @@ def _first_line(refusal: Exception) -> str:
 
 
 def _unique(cases: list[Case]) -> list[Case]:
-    """The cases with ids made different where two files or lines have one name."""
+    """The cases with unique ids, even if two files or lines have one name."""
     seen: dict[str, int] = {}
     unique = []
     for case in cases:

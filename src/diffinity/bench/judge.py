@@ -46,15 +46,15 @@ QUESTION = "The markers are {mark}.\n\n{mark}\n{text}\n{mark}\n\nFluency, one di
 
 
 class JudgeError(Failure):
-    """The judge could not be asked, or did not answer as it was told to."""
+    """The judge could not be reached, or its answer was unusable."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the judge is asked. `base_url` ends with the version: "https://host/v1".
+    """The endpoint of the judge. `base_url` ends with the version: "https://host/v1".
 
-    `key_variable` names the environment variable that holds the API key; None for a server that wants none.
-    `options` are further fields of the request, None taking one away (`{"temperature": None}`).
+    `key_variable` names the environment variable with the API key; None for a server without keys. `options` are
+    further fields of the request; None removes a field (`{"temperature": None}`).
 
     >>> Endpoint("http://localhost:8000/v1", "some-model", key_variable=None).url
     'http://localhost:8000/v1/chat/completions'
@@ -80,7 +80,7 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """Where requests go."""
+        """The address of requests."""
         path = "chat/completions" if self.api == "openai" else "messages"
         return f"{self.base_url.rstrip('/')}/{path}"
 
@@ -102,7 +102,7 @@ class Endpoint:
     def body(self, text: str) -> dict[str, Any]:
         """The request for one text."""
         mark = "=" * 8
-        while mark in text:  # the text must not be able to end itself
+        while mark in text:  # the text must not contain its own end mark
             mark += "="
         question = {"role": "user", "content": QUESTION.format(mark=mark, text=text)}
         asked: dict[str, Any] = {"model": self.model, "max_tokens": 16, "temperature": 0}
@@ -114,13 +114,13 @@ class Endpoint:
         return {name: value for name, value in asked.items() if value is not None}
 
     def key_of(self, text: str) -> str:
-        """The name under which the answer for a text is kept: a hash of all that the answer depends on."""
+        """The cache key of the answer for a text: a hash of everything that the answer depends on."""
         asked = json.dumps([self.api, self.url, self.body(text)], sort_keys=True)
         return hashlib.sha256(asked.encode()).hexdigest()
 
 
 class Fluency(NamedTuple):
-    """The mean rating from 1 to 5, how many texts it is of, and on how many the judge gave no usable answer."""
+    """The mean rating from 1 to 5, the number of rated texts, and the number of texts without a usable answer."""
 
     mean: float
     rated: int
@@ -143,7 +143,7 @@ def fluency(judge: Judge | None, texts: Sequence[str]) -> Fluency | None:
 
 
 class Judge:
-    """Asks an endpoint, each text once: answers are kept in a file and read again by the next run."""
+    """Asks an endpoint once for each text: answers are stored in a file that the next run reads."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class Judge:
         self._opener = urllib.request.build_opener(_NoRedirect)
 
     def ratings(self, texts: Sequence[str]) -> list[int | None]:
-        """A rating from 1 to 5 for each text; None where every attempt brought an answer that is none."""
+        """A rating from 1 to 5 for each text; None if no attempt gave a usable answer."""
         keys = [self.endpoint.key_of(text) for text in texts]
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
         if missing:
@@ -183,7 +183,7 @@ class Judge:
                     file.write(json.dumps({"key": key, "fluency": rating}) + "\n")
 
     def _rate(self, text: str) -> int | None:
-        """Ask until there is a usable answer; what the endpoint refuses for good is raised at once."""
+        """Ask until there is a usable answer; permanent refusals are raised at once."""
         failure: JudgeError | None = None
         for attempt in range(self.endpoint.attempts):
             try:
@@ -200,7 +200,7 @@ class Judge:
         return None
 
     def _reply(self, text: str) -> str:
-        """What the model said."""
+        """The reply of the model."""
         endpoint = self.endpoint
         body = json.dumps(endpoint.body(text)).encode()
         request = urllib.request.Request(endpoint.url, body, endpoint.headers(), method="POST")
@@ -220,7 +220,7 @@ class Judge:
 
 
 def parse_rating(reply: str) -> int | None:
-    """The digit that a reply consists of; None for a reply that is anything else.
+    """The digit in a reply that is a single digit; otherwise None.
 
     >>> parse_rating(" 4\\n"), parse_rating("4 out of 5"), parse_rating("7")
     (4, None, None)
@@ -230,7 +230,7 @@ def parse_rating(reply: str) -> int | None:
 
 
 class _Again(Exception):
-    """A failure that may pass: what happened, and how long the server asks to wait."""
+    """A temporary failure: its cause, and the delay that the server requests."""
 
     def __init__(self, reason: str, wait: float | None = None) -> None:
         self.reason = reason
@@ -254,7 +254,7 @@ def _wait(headers: Message | None) -> float | None:
 
 
 def _said(content: bytes, endpoint: Endpoint) -> str:
-    """The text of a response, in the shape of its API; a response of another shape is an error to stop at."""
+    """The text of a response in the format of its API; any other format is a fatal error."""
     try:
         answer = json.loads(content)
         if endpoint.api == "openai":
@@ -269,7 +269,7 @@ def _said(content: bytes, endpoint: Endpoint) -> str:
 
 
 def _read_cache(path: Path | None) -> dict[str, int]:
-    """The ratings of a cache file; a line that a killed run left unfinished is ended and passed over."""
+    """The ratings of a cache file; an unfinished line of a killed run is terminated and skipped."""
     known: dict[str, int] = {}
     if path is None or not path.is_file():
         return known

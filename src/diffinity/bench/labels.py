@@ -8,7 +8,7 @@ from collections.abc import Sequence
 Point = tuple[float, float]
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 
-DIRECTIONS = 16  # in which a name may stand from its point
+DIRECTIONS = 16  # of a label from its point
 NEAREST, FARTHEST, STEP = 6.0, 400.0, 6.0  # distances from the point to the name's box
 
 
@@ -19,10 +19,10 @@ def place(
     obstacles: Sequence[Box] = (),
     radius: float = 4.0,
 ) -> list[Box]:
-    """A box for the name of each point: the nearest free place inside `bounds`.
+    """A box for the label of each point: the nearest free place inside `bounds`.
 
     `sizes` are widths and heights of the names. A box overlaps no other box, no point (a square of `radius` around
-    it) and no obstacle. Where there is no such place, the box stands at the right of its point.
+    it) and no obstacle. If there is no such place, the box is to the right of its point.
 
     >>> place([(50.0, 50.0), (50.0, 52.0)], [(20.0, 8.0), (20.0, 8.0)], (0.0, 0.0, 100.0, 100.0))
     [(56.0, 46.0, 76.0, 54.0), (24.0, 48.0, 44.0, 56.0)]

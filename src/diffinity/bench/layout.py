@@ -15,13 +15,13 @@ DASH = "—"
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells under headings; the first column says what a row is about."""
+    """Rows of cells under headings; the first column names the row."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
-    worded: tuple[int, ...] = ()  # the columns besides the first that hold words, not numbers
+    worded: tuple[int, ...] = ()  # the columns besides the first that contain words, not numbers
 
     def markdown(self) -> str:
         """As a table of Markdown.
@@ -71,7 +71,7 @@ def number(value: Interval | float | None, digits: int = 1, unit: str = "") -> s
 
 
 def ratio(value: Interval, to: Interval) -> float:
-    """How many times one estimate is another.
+    """The ratio of two estimates.
 
     >>> ratio(Interval(3.0, 1.0, 5.0), Interval(2.0, 1.0, 3.0))
     1.5

@@ -27,7 +27,7 @@ Gram = tuple[str, ...]
 
 
 def satisfaction(valid: Sequence[Sequence[bool]]) -> float:
-    """The share of valid samples, each constraint counting the same; constraints without samples do not count.
+    """The share of valid samples; constraints have equal weight, and those without samples do not count.
 
     >>> satisfaction([[True, True], [True, False]])
     0.75
@@ -37,9 +37,9 @@ def satisfaction(valid: Sequence[Sequence[bool]]) -> float:
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """The chance that at least one of k samples is valid, estimated without bias from n of which c are.
+    """The unbiased estimate of the probability that at least one of k samples is valid, given c valid of n.
 
-    1 − C(n−c, k)/C(n, k): the share of the k-subsets of the samples that hold a valid one.
+    1 − C(n−c, k)/C(n, k): the share of the k-subsets of the samples that contain a valid sample.
 
     >>> pass_at_k(4, 1, 2), pass_at_k(20, 0, 10)
     (0.5, 0.0)
@@ -50,7 +50,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def mean_pass_at_k(valid: Sequence[Sequence[bool]], k: int) -> float:
-    """pass@k averaged over constraints; NaN where a constraint has fewer than k samples, or there is none.
+    """pass@k averaged over constraints; NaN without constraints or if a constraint has fewer than k samples.
 
     >>> mean_pass_at_k([[True, False, False, False], [True, True, True, True]], 2)
     0.75
@@ -61,9 +61,9 @@ def mean_pass_at_k(valid: Sequence[Sequence[bool]], k: int) -> float:
 
 
 def perplexity(nats: ArrayLike, tokens: ArrayLike) -> float:
-    """The geometric mean of the texts' perplexities exp(nats/tokens), each text counting the same.
+    """The geometric mean of the texts' perplexities exp(nats/tokens); all texts have the same weight.
 
-    `nats` (N,) are negative log-likelihoods of whole texts and `tokens` (N,) how many tokens each was scored on.
+    `nats` (N,) are negative log-likelihoods of whole texts and `tokens` (N,) their numbers of scored tokens.
 
     >>> perplexity([0.0, math.log(4.0)], [3, 1])
     2.0
@@ -73,7 +73,7 @@ def perplexity(nats: ArrayLike, tokens: ArrayLike) -> float:
 
 
 def log_perplexities(nats: ArrayLike, tokens: ArrayLike) -> NDArray[np.float64]:
-    """nats/tokens of each text, (N,): what `perplexity` averages and a bootstrap resamples.
+    """nats/tokens of each text, (N,): `perplexity` averages these values, and a bootstrap resamples them.
 
     >>> log_perplexities([6.0], [3]).tolist()
     [2.0]
@@ -87,7 +87,7 @@ def log_perplexities(nats: ArrayLike, tokens: ArrayLike) -> NDArray[np.float64]:
 
 
 def words_of(text: str) -> list[str]:
-    """The words and punctuation marks of a text, as the measures of diversity count them.
+    """The words and punctuation marks of a text, for the measures of diversity.
 
     >>> words_of("Don't stop.")
     ['Don', "'", 't', 'stop', '.']
@@ -96,7 +96,7 @@ def words_of(text: str) -> list[str]:
 
 
 def distinct_n(texts: Sequence[str], n: int) -> float:
-    """Different n-grams of words over all n-grams of words, in all the texts together; NaN if there are none.
+    """The share of distinct n-grams among all n-grams of words, over all texts together; NaN if there are none.
 
     >>> distinct_n(["a b a b", "a b"], 2)
     0.5
@@ -132,9 +132,9 @@ def bleu(text: str, references: Sequence[str]) -> float:
 
 
 def self_bleu(texts: Sequence[str]) -> float:
-    """The mean BLEU-4 of each text against all the others: 1 where all are the same, low where they differ.
+    """The mean BLEU-4 of each text against all other texts: 1 if all are equal, low if they differ.
 
-    It costs what one pass over the texts costs: for every n-gram the two highest counts are kept.
+    It takes one pass over the texts, which stores the two highest counts of every n-gram.
 
     >>> self_bleu(["the old mill stands", "the old mill stands"])
     1.0
@@ -160,7 +160,7 @@ def self_bleu(texts: Sequence[str]) -> float:
 
 
 def overhead(seconds: Sequence[float], baseline: Sequence[float]) -> float:
-    """How many times longer: the median time over the median time without the constraint.
+    """The median time divided by the median time without the constraint.
 
     >>> overhead([3.0, 2.0, 9.0], [1.5, 1.5])
     2.0
@@ -197,9 +197,9 @@ def bootstrap(
 ) -> Interval:
     """A percentile bootstrap over constraints of Σ totals / Σ counts; without counts, of the mean of `totals`.
 
-    `totals` (C,) and `counts` (C,) hold one entry a constraint, because the samples of one constraint are alike
-    and must be drawn together. `transform`, which must not fall, is applied to the ratio: `np.exp` makes mean
-    log-perplexities a perplexity.
+    `totals` (C,) and `counts` (C,) have one entry per constraint, because the samples of one constraint are
+    correlated and must be resampled together. `transform`, a non-decreasing function, is applied to the ratio:
+    `np.exp` turns mean log-perplexities into a perplexity.
 
     >>> bootstrap([1.0, 1.0, 1.0])
     Interval(estimate=1.0, low=1.0, high=1.0)
@@ -213,7 +213,7 @@ def bootstrap(
     if not above.size or below.sum() <= 0:
         return Interval(math.nan, math.nan, math.nan)
     drawn = _resampled(above, below, resamples, seed)
-    drawn = drawn[np.isfinite(drawn)]  # a resample may hold no matching sample at all
+    drawn = drawn[np.isfinite(drawn)]  # a resample may contain no matching sample
     ends = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
     values = np.concatenate([[above.sum() / below.sum()], ends])
     estimate, low, high = (values if transform is None else transform(values)).tolist()
@@ -221,7 +221,7 @@ def bootstrap(
 
 
 def _resampled(above: NDArray[np.float64], below: NDArray[np.float64], n: int, seed: int) -> NDArray[np.float64]:
-    """The ratio in each of n resamples, (n,): how often each constraint is drawn is multinomial."""
+    """The ratio in each of n resamples, (n,); the counts of the constraints are multinomial."""
     rng = np.random.default_rng(seed)
     size = above.size
     ratios = []
@@ -237,7 +237,7 @@ def _grams(words: Sequence[str], n: int) -> list[Gram]:
 
 
 def _two_highest(counts: Sequence[Counter[Gram]]) -> dict[Gram, tuple[int, int]]:
-    """For every n-gram the highest and the second highest of its counts in the texts (equal ones count twice)."""
+    """For every n-gram its highest and second highest count in the texts (which may be equal)."""
     highest: dict[Gram, tuple[int, int]] = {}
     for counter in counts:
         for gram, count in counter.items():
@@ -250,7 +250,7 @@ def _two_highest(counts: Sequence[Counter[Gram]]) -> dict[Gram, tuple[int, int]]
 
 
 def _bleu(hypothesis: list[str], most: Callable[[int], Counter[Gram]], lengths: Sequence[int]) -> float:
-    """BLEU of a hypothesis, given how often each n-gram stands in a reference at most, and their lengths."""
+    """BLEU of a hypothesis, given the maximum count of each n-gram in a reference, and the reference lengths."""
     if not hypothesis:
         return 0.0
     logs = []

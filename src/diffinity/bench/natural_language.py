@@ -22,14 +22,14 @@ WORDS = tuple(_LIST.split())
 OF_EACH = 20
 N_WORDS: dict[Template, int] = {"prefix": 1, "suffix": 1, "appearance": 2, "between-n": 2, "between": 2}
 MOST_N: dict[Template, int] = {"prefix": 5, "suffix": 3, "between-n": 3}
-LENGTHS = range(3, 13)  # ten word lengths, from everyday ones to rare
+LENGTHS = range(3, 13)  # ten word lengths, from common to rare
 
 
 def natural_language_cases(seed: int = 0) -> list[Case]:
     """The 110 cases: 20 of each template with words, 10 word lengths; no constraint twice.
 
-    Positions and numbers of words between go round from 1 to their maximum, so that each is as frequent; words are
-    drawn evenly from all 100, two of a pair always different.
+    Positions and distances cycle from 1 to their maximum, so that all are equally frequent. Words are drawn
+    uniformly from all 100; the two words of a pair always differ.
 
     >>> cases = natural_language_cases()
     >>> len(cases), cases[0].id
@@ -45,7 +45,7 @@ def _sentences(seed: int) -> Iterator[list[Sentence]]:
 
 
 def _distinct(template: Template, n_words: int, seed: int) -> list[Sentence]:
-    """The first 20 draws of a template that are not equal to an earlier one."""
+    """The first 20 distinct draws of a template."""
     rng = Random(f"{seed}/{template}")
     sentences: dict[object, Sentence] = {}
     while len(sentences) < OF_EACH:
@@ -59,7 +59,7 @@ def _distinct(template: Template, n_words: int, seed: int) -> list[Sentence]:
 
 
 def _draw(rng: Random, n: int) -> tuple[str, ...]:
-    """`n` different words. Only `random()` is promised to give the same numbers in every version of Python."""
+    """`n` different words. Only `random()` is guaranteed to give the same numbers in every version of Python."""
     left = list(WORDS)
     return tuple(left.pop(int(rng.random() * len(left))) for _ in range(n))
 

@@ -28,7 +28,7 @@ Numbers = Mapping[tuple[str, str, str], Interval]  # by run, system and measure
 
 
 def numbers_of(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[str, str, str], Interval]:
-    """The numbers over all categories, of rows as results.csv has them.
+    """The numbers over all categories, from rows in the format of results.csv.
 
     >>> numbers_of([("run", "json", "auto", "all", "satisfaction", "0.5", "0.4", "0.6", 10)])
     {('run', 'auto', 'satisfaction'): Interval(estimate=0.5, low=0.4, high=0.6)}
@@ -44,7 +44,7 @@ def numbers_of(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[str, str, str], In
 
 
 def summary_table(numbers: Numbers) -> Table | None:
-    """What the best-known systems of every run reach; None where there is none of them.
+    """The results of the main systems of every run; None if there are none.
 
     >>> table = summary_table({("json", "auto", "satisfaction"): Interval(1.0, 1.0, 1.0)})
     >>> table.rows if table else None

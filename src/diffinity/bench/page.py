@@ -11,7 +11,7 @@ from diffinity.bench.plots import Plot
 from diffinity.bench.store import SampleRow
 from diffinity.bench.summary import Results, case_label
 
-EXCERPT = 3  # samples of a constraint that stand in the page
+EXCERPT = 3  # samples of a constraint on the page
 
 STYLE = """
 :root { color-scheme: light; --line: #d9dde3; --soft: #f5f7fa; --good: #1b7a3d; --bad: #b3261e; }
@@ -48,14 +48,14 @@ li.none { border-color: #8a94a6 !important; }
 
 
 def page(title: str, body: Iterable[str]) -> str:
-    """A whole document around the parts of its body, which must be escaped already.
+    """A whole document from the parts of its body, which must be escaped already.
 
     >>> "<title>A &lt; B</title>" in page("A < B", ["<p>text</p>"])
     True
     """
     head = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        # No script, no picture, no font from anywhere: what a text says can do nothing.
+        # No scripts, pictures or fonts are loaded, so a text can have no effect.
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{text(title)}</title><style>{STYLE}</style></head>\n<body>\n"
@@ -64,7 +64,7 @@ def page(title: str, body: Iterable[str]) -> str:
 
 
 def text(value: object) -> str:
-    """A value as text of a page; what UTF-8 can't hold is shown as a replacement character.
+    """A value as text of a page; characters that UTF-8 can't encode become a replacement character.
 
     >>> text('<b onclick="x">')
     '&lt;b onclick=&quot;x&quot;&gt;'
@@ -127,7 +127,7 @@ def table(content: Table) -> str:
 
 
 def figure(plot: Plot) -> str:
-    """A plot with its caption; its SVG is our own and goes in as it is.
+    """A plot with its caption; its SVG is our own and is inserted unchanged.
 
     >>> figure(Plot("empty", "No & thing.", "<svg></svg>"))
     '<figure><svg></svg><figcaption>No &amp; thing.</figcaption></figure>'
@@ -136,7 +136,7 @@ def figure(plot: Plot) -> str:
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> str:
-    """What a run was: names and values.
+    """The facts of a run: names and values.
 
     >>> facts([("seed", "`0`")])
     '<dl><dt>seed</dt><dd><code>0</code></dd></dl>'
@@ -146,7 +146,7 @@ def facts(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def samples(results: Results, file: str) -> Iterator[str]:
-    """Some samples of every system, folded: the first of a case of every category. `file` has them all.
+    """Some samples of every system, folded: the first case of every category. `file` has all samples.
 
     >>> from diffinity.bench.summary import example
     >>> "".join(samples(example(), "run-samples.jsonl.gz")).count('<li class="valid">')
@@ -185,6 +185,6 @@ def _sample(row: SampleRow) -> str:
 
 
 def _code(words: str) -> str:
-    """Words with what stands between backticks as code."""
+    """Text in which parts between backticks are code."""
     parts = words.split("`")
     return "".join(f"<code>{text(part)}</code>" if i % 2 else text(part) for i, part in enumerate(parts))

@@ -1,4 +1,4 @@
-"""The plots of a report, as SVG text; none where matplotlib is missing."""
+"""The plots of a report, as SVG text; none without matplotlib."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ COLOURS = {"ours": "#1f6fb4", "baselines": "#b4541f"}
 OTHER = "#5a5a5a"
 CYCLE = ("#1f6fb4", "#b4541f", "#3a8a3a", "#7a4fa0", "#8a6d1f", "#4f4f4f")
 MARKERS = "osD^vP"
-FAR, MARGIN = 10.0, 3.0  # pixels: from FAR on a line leads from a point to its name
+FAR, MARGIN = 10.0, 3.0  # pixels: from FAR on a line connects a point with its label
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture with the name of its file and what it shows.
+    """A picture with its file name and caption.
 
     >>> Plot("empty", "Nothing.", "<svg></svg>").name
     'empty'
@@ -42,7 +42,7 @@ def available() -> bool:
 
 
 def drawn(name: str, caption: str, draw: Callable[[Any], None], size: tuple[float, float] = (7.2, 4.2)) -> Plot:
-    """What `draw` puts on the axes that it is given, as one picture that is the same for the same numbers.
+    """The picture that `draw` makes on the given axes; the same numbers give the same SVG.
 
     >>> drawn("line", "A line.", lambda axes: axes.plot([0, 1], [0, 1])).svg[:4] if available() else "<svg"
     '<svg'
@@ -63,14 +63,14 @@ def drawn(name: str, caption: str, draw: Callable[[Any], None], size: tuple[floa
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
         plt.close(figure)
-    # Without the XML declaration and metadata, so that it can stand inside a page; ids made this plot's own.
+    # Without the XML declaration and metadata, so that it can be part of a page; ids are unique to this plot.
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", buffer.getvalue(), flags=re.DOTALL)
     svg = svg[svg.index("<svg") :]
     return Plot(name, caption, re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{name}-", svg))
 
 
 def trade_off(suite: str, systems: Mapping[str, tuple[Interval, Interval]]) -> Plot | None:
-    """Satisfaction against perplexity of matching samples: for each system the perplexity and the satisfaction."""
+    """Satisfaction against perplexity of matching samples, one point per system."""
     shown = {name: pair for name, pair in systems.items() if math.isfinite(pair[0].estimate)}
     if not shown:
         return None
@@ -117,7 +117,7 @@ def bars(
     factor: float = 1.0,
     truth: float | None = None,
 ) -> Plot | None:
-    """One bar a system, with its interval; a dashed line where the truth is known."""
+    """One bar per system, with its interval; a dashed line at the true value if it is known."""
     shown = {system: value for system, value in values.items() if math.isfinite(value.estimate)}
     if not shown:
         return None
@@ -142,7 +142,7 @@ def bars(
 
 
 def categories(suite: str, by: Mapping[str, Mapping[str, Summary]], systems: Sequence[str]) -> Plot | None:
-    """Satisfaction per category, a line for each of some systems."""
+    """Satisfaction per category, one line per system."""
     shown = [name for name in systems if name in by]
     if not shown:
         return None
@@ -167,7 +167,7 @@ def categories(suite: str, by: Mapping[str, Mapping[str, Summary]], systems: Seq
 def over_option(
     suite: str, option: str, label: str, summaries: Mapping[str, Summary], measure: str
 ) -> Plot | None:
-    """A measure against the values of an option, a line for each system."""
+    """A measure against the values of an option, one line per system."""
     lines: dict[str, list[tuple[Any, Interval]]] = {}
     for base, value, summary in by_option(summaries, option):
         interval = {"satisfied, %": summary.satisfaction, "perplexity of matching samples": summary.perplexity}[
@@ -211,7 +211,7 @@ def over_option(
 
 
 def pairs(suite: str, caption: str, label: str, groups: Mapping[str, Mapping[str, Interval]]) -> Plot | None:
-    """Bars side by side: for every system one for each of the groups."""
+    """Bars side by side: one per system and group."""
     systems = list(dict.fromkeys(system for values in groups.values() for system in values))
     width = 0.8 / max(1, len(groups))
 
@@ -237,7 +237,7 @@ def pairs(suite: str, caption: str, label: str, groups: Mapping[str, Mapping[str
 
 
 def latency(results: Results, summaries: Mapping[str, Summary]) -> list[Plot]:
-    """Time per sample against transitions, one plot for each batch size, the unconstrained model as a line."""
+    """Time per sample against transitions, one plot per batch size, with the unconstrained model as a line."""
     plots = []
     for batch in sorted({batch for _, batch, _ in by_option(summaries, "batch")}):
         names = [summary.system for _, value, summary in by_option(summaries, "batch") if value == batch]
@@ -279,7 +279,7 @@ def study_lines(
     labels: tuple[str, str],
     log: bool = False,
 ) -> Plot | None:
-    """y against x of a study's rows, averaged over what else differs, a line for each value of `group`."""
+    """y against x of a study's rows, averaged over all other fields, one line per value of `group`."""
     lines: dict[str, dict[float, list[float]]] = {}
     for row in rows:
         if row.get(x) is not None and row.get(y) is not None:
@@ -323,7 +323,7 @@ def _colour(system: str) -> str:
 
 
 def _plain_ticks(axis: Any, values: Sequence[float], exact: bool = False) -> None:
-    """Numbers as they are instead of powers: at the values themselves, or at round ones among them."""
+    """Plain numbers instead of powers, at the values themselves or at round numbers between them."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     round_ones = [m * 10**e for e in range(-2, 7) for m in (1, 2, 5)]
@@ -340,7 +340,7 @@ def _label(axes: Any, points: Sequence[tuple[float, float, str]], bars: Sequence
     texts = [axes.text(x, y, name, fontsize=7, color="#333333") for x, y, name in named]
     for text in texts:
         text.set_in_layout(False)
-    axes.figure.canvas.draw()  # settles the layout, so that pixels mean something
+    axes.figure.canvas.draw()  # fixes the layout, so that pixel positions are valid
     to_pixels, to_data = axes.transData.transform, axes.transData.inverted()
     extents = [text.get_window_extent() for text in texts]
     sizes = [(extent.width + 2 * MARGIN, extent.height + MARGIN) for extent in extents]
@@ -358,7 +358,7 @@ def _label(axes: Any, points: Sequence[tuple[float, float, str]], bars: Sequence
 
 
 def together(points: Sequence[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
-    """Points from the top, then from the left, those that no eye could tell apart under one name.
+    """Points from the top, then from the left; indistinguishable points share one label.
 
     >>> together([(5.0, 99.8, "c"), (10.1, 99.9, "b"), (10.0, 100.0, "a")])
     [(10.0, 100.0, 'a, b'), (5.0, 99.8, 'c')]

@@ -25,7 +25,7 @@ WEIGHTS = ("model.safetensors", "config.json", "tokenizer.json")
 
 
 def versions() -> dict[str, str]:
-    """Python's version and those of the packages that decide results, where they are installed.
+    """The versions of Python and of the installed packages that affect results.
 
     >>> sorted(versions())[:1]
     ['diffinity']
@@ -40,7 +40,7 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """The processor, how many cores this process may use, the memory and the operating system.
+    """The processor, the number of usable cores, the memory and the operating system.
 
     >>> machine()["cores"] >= 1
     True
@@ -54,7 +54,7 @@ def machine() -> dict[str, Any]:
 
 
 def fingerprint(folder: Path) -> dict[str, str]:
-    """The SHA-256 of a model's files: the same weights give the same, wherever they lie.
+    """The SHA-256 of a model's files, independent of their folder.
 
     >>> fingerprint(Path("no such folder"))
     {}

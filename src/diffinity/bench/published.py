@@ -43,7 +43,7 @@ NUMBERS = (
 
 
 def published(suite: str, measure: str, category: str | None = None) -> Published | None:
-    """What the paper reports of its method, or None.
+    """The number that the paper reports for its method, or None.
 
     >>> published("json", "satisfaction").shown, published("json", "perplexity")
     ('68%', None)

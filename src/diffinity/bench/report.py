@@ -47,7 +47,7 @@ class Section:
 
     @property
     def title(self) -> str:
-        """The suite, and the run if its folder is not called after it."""
+        """The suite, and the name of the run if it differs."""
         run = self.results.run
         return run.suite if run.path.name == run.suite else f"{run.suite} ({run.path.name})"
 
@@ -70,10 +70,10 @@ def write_report(
     scorer: str | None = "companion",
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
-    """Read runs, score what has no score yet, and write report.md, report.html, results.csv, plots and samples.
+    """Read runs, compute missing scores, and write report.md, report.html, results.csv, plots and samples.
 
-    `scorer` is what measures perplexity (see `scorers.load_scorer`), None for none. A companion that is not there
-    is no error: perplexity is then reported as not measured.
+    `scorer` measures perplexity (see `scorers.load_scorer`); None for no perplexity. If the embedded scorer is
+    missing, perplexity is reported as not measured.
     """
     if not runs:
         raise InvalidArgument("name at least one run to report")
@@ -127,7 +127,7 @@ def read_results(
 
 
 def section_of(results: Results) -> Section:
-    """What a report says of a run.
+    """The section of a run in the report.
 
     >>> from diffinity.bench.summary import example
     >>> [table.title for table in section_of(example()).tables][:2]
@@ -255,7 +255,7 @@ def _digits(value: float) -> str:
 
 
 def _study_numbers(run: Run) -> tuple[tuple[Any, ...], ...]:
-    """The numbers of a study's rows, each named by the words of its row."""
+    """The numbers of a study's rows, named by the text fields of the row."""
     numbers = []
     for row in run.study:
         words = " ".join(str(value) for value in row.values() if isinstance(value, str))
@@ -271,7 +271,7 @@ def _study_numbers(run: Run) -> tuple[tuple[Any, ...], ...]:
 
 
 def markdown(sections: Sequence[Section]) -> str:
-    """The report as Markdown, its plots and samples beside it.
+    """The report as Markdown, with plots and samples in separate files.
 
     >>> from diffinity.bench.summary import example
     >>> markdown([section_of(example())]).splitlines()[0]
@@ -296,7 +296,7 @@ def markdown(sections: Sequence[Section]) -> str:
 
 
 def html(sections: Sequence[Section]) -> str:
-    """The report as one page: a summary, the contents, a section for each run, and how the runs were made.
+    """The report as one page: a summary, the contents, a section for each run, and the provenance of the runs.
 
     >>> from diffinity.bench.summary import example
     >>> html([section_of(example())])[:15]

@@ -13,7 +13,7 @@ from diffinity.bench.workers import Done, Job, Plan, in_processes, in_this_proce
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: jobs done of all, those that were there before, and the seconds left as it goes so far."""
+    """The progress of a run: finished jobs, all jobs, jobs of earlier sessions, and the estimated seconds left."""
 
     done: int
     total: int
@@ -23,7 +23,7 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """None until a job of this session is done.
+        """The estimated seconds left; None until a job of this session is done.
 
         >>> Progress(done=6, total=10, before=4, seconds=3.0).seconds_left
         6.0
@@ -34,7 +34,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a session: whether all is there, and the systems that could not run, with the reason."""
+    """The outcome of a session: whether the run is complete, and the systems that could not run, with reasons."""
 
     complete: bool
     unavailable: dict[str, str] = field(default_factory=dict)
@@ -49,11 +49,11 @@ def execute(
     ray: bool = False,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Outcome:
-    """Do the jobs whose samples are not in the folder yet, then put the folder's lines in order.
+    """Run the jobs whose samples are not in the folder yet, then sort the folder's lines.
 
-    `workers` is the number of processes (of actors, with `ray`: None for all cores); the samples are the same
-    whatever it is. Ctrl-C ends the session with all that was done kept and `complete` False. A system that can't
-    be built is left out.
+    `workers` is the number of processes (with `ray`, of actors: None for all cores); the samples do not depend on
+    it. Ctrl-C ends the session: finished samples are kept, and `complete` is False. A system that can't be built
+    is left out.
     """
     wanted = _interleaved(jobs)
     open_jobs = [job for job in wanted if folder.missing(job.system, job.case, job.samples)]
@@ -88,6 +88,6 @@ def _results(plan: Plan, jobs: Sequence[Job], workers: int | None, ray: bool) ->
 
 
 def _interleaved(jobs: Sequence[Job]) -> list[Job]:
-    """Case by case, every system in turn: what slows the machine down for a while slows all of them down."""
+    """Case by case, all systems in turn, so that a temporary slowdown of the machine affects all of them."""
     cases = {case: i for i, case in enumerate(dict.fromkeys(job.case for job in jobs))}
     return sorted(jobs, key=lambda job: cases[job.case])

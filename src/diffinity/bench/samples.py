@@ -15,7 +15,7 @@ SUFFIX = "-samples.jsonl.gz"
 
 
 def write_samples(path: Path, cases: Iterable[CaseRow], samples: Iterable[SampleRow]) -> None:
-    """Write the cases, one a line, then the samples; fields that are None are left out.
+    """Write the cases, one per line, then the samples; fields that are None are left out.
 
     The same run gives the same bytes.
 
@@ -31,7 +31,7 @@ def write_samples(path: Path, cases: Iterable[CaseRow], samples: Iterable[Sample
     rows: list[CaseRow | SampleRow] = [*cases, *samples]
     for row in rows:
         known = {name: value for name, value in dataclasses.asdict(row).items() if value is not None}
-        lines.write(json.dumps(known, ensure_ascii=True) + "\n")  # ASCII: a text may hold half a character
+        lines.write(json.dumps(known, ensure_ascii=True) + "\n")  # ASCII: a text may contain a lone surrogate
     path.write_bytes(gzip.compress(lines.getvalue().encode(), 9, mtime=0))
 
 

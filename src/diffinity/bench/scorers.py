@@ -20,27 +20,27 @@ HUGGING_FACE = "hf:"
 
 
 class Score(NamedTuple):
-    """Negative log-likelihood of a text with its end token, and the number of tokens, the end token among them."""
+    """Negative log-likelihood of a text with its end token, and its number of tokens, including the end token."""
 
     nats: float
     tokens: int
 
 
 class Scorer(Protocol):
-    """A language model that says how likely texts are."""
+    """A language model that computes the likelihood of texts."""
 
     @property
     def name(self) -> str:
-        """How reports call it."""
+        """Its name in reports."""
         ...
 
     def score(self, texts: Sequence[str]) -> list[Score]:
-        """One score a text, in their order."""
+        """One score per text, in order."""
         ...
 
 
 def load_scorer(source: str | Path = "companion") -> Scorer:
-    """The scorer of that name: "companion" (embedded), a folder with such a model, or "hf:NAME" for a causal LM.
+    """The scorer with this name: "companion" (the embedded model), a folder, or "hf:NAME" for a causal LM.
 
     >>> load_scorer("hf:")
     Traceback (most recent call last):
@@ -59,7 +59,7 @@ def load_scorer(source: str | Path = "companion") -> Scorer:
 
 
 class CompanionScorer:
-    """Scores by our autoregressive companion, which reads the end token before the first."""
+    """Scores by an autoregressive model of ours, which reads the end token before the first token."""
 
     def __init__(self, model: AutoregressiveLM, *, name: str = "companion", batch_size: int = 16) -> None:
         self.name = name
@@ -67,7 +67,7 @@ class CompanionScorer:
         self.batch_size = batch_size
 
     def score(self, texts: Sequence[str]) -> list[Score]:
-        """One score a text; the end token after it is scored too, so that breaking off is not free."""
+        """One score per text; the end token is scored too, so that unfinished texts have a cost."""
         eos = self.model.eos_token_id
         encoded = self.model.tokenizer.encode_batch(list(texts), add_special_tokens=False)
         rows = [[*encoding.ids, eos] for encoding in encoded]
@@ -77,8 +77,8 @@ class CompanionScorer:
 class CausalScorer:
     """Scores by any causal language model of the Hugging Face hub or a folder, through `transformers`.
 
-    The beginning token (or, as in GPT-2, the end token in its place) stands before the first and is not scored;
-    the end token after the text is.
+    The start token (or the end token in its place, as in GPT-2) precedes the text and is not scored; the end token
+    after the text is scored.
     """
 
     def __init__(self, name: str, *, device: str = "cpu", batch_size: int = 8) -> None:
@@ -109,7 +109,7 @@ class CausalScorer:
         self.longest = getattr(self.model.config, "max_position_embeddings", None)
 
     def score(self, texts: Sequence[str]) -> list[Score]:
-        """One score a text."""
+        """One score per text."""
         rows = [[*self.tokenizer.encode(text, add_special_tokens=False), self.end] for text in texts]
         longest = max(map(len, rows), default=0)
         if self.longest is not None and longest > self.longest:
@@ -130,7 +130,7 @@ class _LogProbs(Protocol):
 
 
 def _in_batches(rows: list[list[int]], size: int, padding: int, log_probs: _LogProbs) -> list[Score]:
-    """Score rows of token ids, those of like length together; a causal model does not see the padding behind."""
+    """Score rows of token ids, batched by similar length; a causal model does not see the padding after a text."""
     scores: list[Score | None] = [None] * len(rows)
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     for start in range(0, len(order), size):

@@ -19,11 +19,11 @@ from diffinity.bench.store import SCORES, Run, SampleRow, repair
 FLUENCY = "fluency.jsonl"
 GRAMMAR = "grammar.jsonl"
 AT_ONCE = 256
-JUDGED = 50  # samples of each system, if the caller does not say
+JUDGED = 50  # default number of samples of each system
 
 
 def text_key(text: str) -> str:
-    """The name of a text in the files of scores.
+    """The key of a text in the files of scores.
 
     >>> len(text_key("a text"))
     32
@@ -32,7 +32,7 @@ def text_key(text: str) -> str:
 
 
 def scorer_id(source: str) -> str:
-    """The name of a scorer with its weights: scores of an earlier version of a model are not those of this one.
+    """The name of a scorer with a hash of its weights, so that scores of other weights are not reused.
 
     >>> scorer_id("hf:gpt2")
     'hf:gpt2'
@@ -47,7 +47,7 @@ def scorer_id(source: str) -> str:
 def likelihoods(
     run: Run, source: str = "companion", *, on_progress: Callable[[int, int], None] = lambda *_: None
 ) -> dict[str, Score]:
-    """The score of every text of a run by its `text_key`; those not in its folder yet are made and kept there."""
+    """The score of every text of a run by its `text_key`; missing scores are computed and stored in its folder."""
     named = scorer_id(source)
     known = {row["key"]: Score(row["nats"], row["tokens"]) for row in _kept(run.path / SCORES, "scorer", named)}
     missing = _unknown([row.text for row in run.samples if row.text is not None], known)
@@ -64,11 +64,11 @@ def add_scores(
     known: dict[str, Score],
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> None:
-    """Score texts into `known` and the file, in portions, so that a kill costs one portion."""
+    """Add scores of texts to `known` and the file, in portions, so that a kill loses only one portion."""
     repair(path)
     for first in range(0, len(texts), AT_ONCE):
         part = texts[first : first + AT_ONCE]
-        # What is no Unicode text is scored as what it would be shown as.
+        # A text that is not valid Unicode is scored with replacement characters.
         scores = scorer.score([text.encode("utf-8", "replace").decode() for text in part])
         rows = []
         for text, score in zip(part, scores, strict=True):
@@ -81,9 +81,9 @@ def add_scores(
 def grammar_counts(
     run: Run, *, on_progress: Callable[[int, int], None] = lambda *_: None
 ) -> dict[str, GrammarCounts]:
-    """The grammar judge's counts for every text of a sentence case, by `text_key`; empty where it is absent.
+    """The grammar judge's counts for every text of a sentence case, by `text_key`; empty without the judge.
 
-    Counts that are not in the run's folder yet are made and kept there.
+    Missing counts are computed and stored in the run's folder.
     """
     path = run.path / GRAMMAR
     known = {row["key"]: GrammarCounts(*row["counts"]) for row in _kept(path)}
@@ -114,7 +114,7 @@ def ask_judge(
     *,
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> None:
-    """Let a judge rate up to `texts_per_system` matching samples of every system, spread over its cases.
+    """Let a judge rate up to `texts_per_system` matching samples of every system, distributed over its cases.
 
     The ratings are stored with the run.
     """
@@ -135,7 +135,7 @@ def ask_judge(
 
 
 def to_be_judged(samples: Sequence[SampleRow], system: str, texts_per_system: int) -> list[str]:
-    """Up to `texts_per_system` matching texts of a system: the first of every case, then the second, and so on.
+    """Up to `texts_per_system` matching texts of a system: the first text of every case, then the second …
 
     >>> from diffinity.bench.summary import example
     >>> to_be_judged(example().run.samples, "auto", 3)
@@ -156,7 +156,7 @@ def _add(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _kept(path: Path, field: str = "", value: str = "") -> list[dict[str, Any]]:
-    """The whole lines of a file whose field has a value."""
+    """The complete lines of a file whose field has this value."""
     if not path.is_file():
         return []
     text = path.read_text(encoding="utf-8")

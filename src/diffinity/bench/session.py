@@ -31,12 +31,12 @@ QUICK_STEPS = 64
 TRAINED = "classifiers"  # inside the run's folder
 
 
-JSON_SUITES = ("json", "latency", "framings")  # whose samples jsonschema-rs checks
+JSON_SUITES = ("json", "latency", "framings")  # suites whose samples jsonschema-rs checks
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asks for; None for the suite's or the model's own choice.
+    """The user's options; None for the default of the suite or the model.
 
     >>> Request("json", Path("run"), seed=3).seed
     3
@@ -64,7 +64,7 @@ def run_suite(
     on_progress: Callable[[Progress], None] = lambda _: None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
-    """Do what is asked for and is not there yet.
+    """Run the missing part of the request.
 
     >>> run_suite(Request("poetry", Path("run")))
     Traceback (most recent call last):
@@ -146,7 +146,7 @@ def _run_study(request: Request, tell: Callable[[str], None]) -> Outcome:
 
 
 def _case_settings(request: Request, experiment: Experiment) -> dict[str, Any]:
-    """What the samples depend on, everything decided."""
+    """All settings that the samples depend on, with defaults filled in."""
     if request.selection not in ("ours", "paper"):
         raise InvalidArgument(f"--selection is ours or paper, not {request.selection!r}")
     defaults = request.models.load("diffusion").sampling_defaults
@@ -163,7 +163,7 @@ def _case_settings(request: Request, experiment: Experiment) -> dict[str, Any]:
 
 
 def _begin(folder: RunFolder, command: str, names: Sequence[str], models: Mapping[str, Mapping[str, str]]) -> None:
-    """Write down a new session: the command, the machine, the versions, the models."""
+    """Record a new session: the command, the machine, the versions, the models."""
     for role, model in models.items():
         before = folder.info.get("models", {}).get(role, model)
         if before != model:
@@ -185,7 +185,7 @@ def _begin(folder: RunFolder, command: str, names: Sequence[str], models: Mappin
 
 
 def _finish(folder: RunFolder) -> None:
-    """Write down when the session ended."""
+    """Record the end of the session."""
     *before, last = folder.info["sessions"]
     folder.update(sessions=[*before, {**last, "finished": datetime.now(UTC).isoformat(timespec="seconds")}])
 
@@ -200,7 +200,7 @@ def _fingerprints(models: Models, names: Sequence[str]) -> dict[str, dict[str, s
 
 
 def _case_command(request: Request, settings: Mapping[str, Any], jobs: int | None) -> str:
-    """The command that makes the run, every setting written out and no path of this machine in it."""
+    """The command of the run, with all settings and without paths of this machine."""
     words = ["diffinity", "bench", "run", request.suite, "--out", request.out.name]
     words += ["--quick"] if request.quick else []
     words += ["--systems", ",".join(request.systems)] if request.systems else []
@@ -229,14 +229,14 @@ def study_command(request: Request) -> str:
 
 
 def _models_named(models: Models) -> list[str]:
-    """The options that name the models, where they are not those of the package."""
+    """The options that name models other than the embedded ones."""
     options: dict[Role, str] = {"diffusion": "--model", "autoregressive": "--autoregressive", "masked": "--masked"}
     given = [(option, models.source(role)) for role, option in options.items() if models.given(role) is not None]
     return [word for pair in given for word in pair]
 
 
 def schemas_name(schemas: str) -> str:
-    """The source of schemas without its path, and what is in it if it is a file.
+    """The source of schemas without its path, with a hash of its content if it is a file.
 
     >>> schemas_name("hub")
     'hub'

@@ -16,7 +16,7 @@ from diffinity.errors import DiffinityError
 RUN = "run.json"
 SAMPLES = "samples.jsonl"
 CASES = "cases.jsonl"
-STUDY = "rows.jsonl"  # of the suites that are not samples of cases
+STUDY = "rows.jsonl"  # rows of the suites that are studies
 SCORES = "scores.jsonl"
 FORMAT = 1
 
@@ -29,10 +29,10 @@ class RunError(DiffinityError):
 
 @dataclass(frozen=True)
 class SampleRow:
-    """One sample, or with `outcome` other than "sample" the one line that says why a case has none.
+    """One sample, or with another `outcome` than "sample" the line with the reason why a case has none.
 
-    `seconds` is per sample: the time of the call over the `batch` texts that it gave. `peak_memory` is in bytes,
-    of the process that made the sample.
+    `seconds` is per sample: the time of the call divided by its `batch` texts. `peak_memory` is in bytes, of the
+    process that generated the sample.
 
     >>> SampleRow("c", "ours", 0, "a text", True, 0.5).key
     ('ours', 'c', 0)
@@ -52,13 +52,13 @@ class SampleRow:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What makes a line the only one of its kind."""
+        """The unique key of a line."""
         return self.system, self.case, self.index
 
 
 @dataclass(frozen=True)
 class CaseRow:
-    """What a report needs to know of a case, so that it need not build the suite again.
+    """The data of a case for reports, so that they need not build the suite again.
 
     >>> CaseRow("c", "prefix", "sentence", "old.*").facts
     {}
@@ -72,7 +72,7 @@ class CaseRow:
 
 
 class RunFolder:
-    """The files of one run, opened to add to them by one process at a time."""
+    """The files of one run, open for appending by one process at a time."""
 
     def __init__(self, path: Path, info: Mapping[str, Any], rows: Iterable[SampleRow], lock: int | None) -> None:
         self.path = path
@@ -83,9 +83,9 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, suite: str, settings: Mapping[str, Any], *, retry_errors: bool = False) -> RunFolder:
-        """Create the folder of a run, or go on with it if it was made with the same suite and settings.
+        """Create the folder of a run, or continue it if the suite and settings are the same.
 
-        `retry_errors` forgets the lines of outcome "error", so that those cases are tried again.
+        `retry_errors` removes the lines with outcome "error", so that those cases are tried again.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -113,18 +113,18 @@ class RunFolder:
 
     @property
     def rows(self) -> list[SampleRow]:
-        """Every line so far."""
+        """All lines so far."""
         return list(self._rows.values())
 
     def missing(self, system: str, case: str, samples: int) -> list[int]:
-        """Which samples of a case are not there yet; none if a line says why there can be none."""
+        """The missing samples of a case; none if a line records why there are no samples."""
         there = self._rows
         if (system, case, -1) in there:
             return []
         return [i for i in range(samples) if (system, case, i) not in there]
 
     def append(self, rows: Iterable[SampleRow]) -> None:
-        """Write the rows that are not there yet; after this returns, a kill does not lose them."""
+        """Write the new rows; after this returns, a kill does not lose them."""
         for row in rows:
             if row.key not in self._rows:
                 self._rows[row.key] = row
@@ -133,7 +133,7 @@ class RunFolder:
         os.fsync(self._file.fileno())
 
     def append_study(self, row: Mapping[str, Any]) -> None:
-        """Add one line to the rows of a study; what is not a number becomes null."""
+        """Add one line to the rows of a study; NaN becomes null."""
         finite = {name: None if value != value else value for name, value in row.items()}
         with (self.path / STUDY).open("a", encoding="utf-8") as file:
             file.write(_line(finite))
@@ -143,20 +143,20 @@ class RunFolder:
         return list(read_lines(self.path / STUDY))
 
     def update(self, **fields: Any) -> None:
-        """Change what run.json says."""
+        """Update run.json."""
         self.info.update(fields)
         write_json(self.path / RUN, self.info)
 
     def write_cases(self, cases: Sequence[CaseRow]) -> None:
-        """Say what the cases are."""
+        """Write the cases."""
         write_lines(self.path / CASES, (dataclasses.asdict(case) for case in cases))
 
     def cases(self) -> list[CaseRow]:
-        """The cases of the run, once it is known which they are."""
+        """The cases of the run, after they have been selected."""
         return [CaseRow(**line) for line in read_lines(self.path / CASES)]
 
     def put_in_order(self, systems: Sequence[str], cases: Sequence[str]) -> None:
-        """Sort the lines by system, case and index: the same file whichever worker was done first."""
+        """Sort the lines by system, case and index, so that the file does not depend on the order of workers."""
         place = {name: i for i, name in enumerate(systems)}, {name: i for i, name in enumerate(cases)}
 
         def rank(row: SampleRow) -> tuple[int, str, int, str, int]:
@@ -172,7 +172,7 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class Run:
-    """A run as a report reads it.
+    """A run, read for a report.
 
     >>> Run(Path("run"), {"suite": "json"}, {}, ()).suite
     'json'
@@ -191,14 +191,14 @@ class Run:
 
     @property
     def systems(self) -> list[str]:
-        """The systems with at least one line, in the order in which they were asked for."""
+        """The systems with at least one line, in the requested order."""
         there = dict.fromkeys(row.system for row in self.samples)
         asked = [name for name in self.info.get("systems", ()) if name in there]
         return asked + [name for name in there if name not in asked]
 
 
 def read_run(path: Path) -> Run:
-    """Read a run, finished or not; a last line that was cut off is left out.
+    """Read a run, finished or not; an incomplete last line is ignored.
 
     >>> read_run(Path("no/such/run"))
     Traceback (most recent call last):
@@ -209,7 +209,7 @@ def read_run(path: Path) -> Run:
     for line in read_lines(path / CASES):
         cases[line["id"]] = CaseRow(**line)
     samples = list(read_samples(path / SAMPLES))
-    for row in samples:  # of a folder whose list of cases was lost
+    for row in samples:  # for a folder without its list of cases
         cases.setdefault(row.case, CaseRow(row.case, "?", "?", ""))
     return Run(path, info, cases, tuple(samples), tuple(read_lines(path / STUDY)))
 
@@ -224,7 +224,7 @@ def read_samples(path: Path) -> Iterator[SampleRow]:
 
 
 def repair(path: Path) -> bool:
-    """Remove an unfinished last line, as a kill leaves it; returns whether there was an unfinished line.
+    """Remove an incomplete last line, which a kill may leave; returns whether there was one.
 
     >>> repair(Path("no/such/file"))
     False
@@ -244,7 +244,7 @@ def _prepare(
     path: Path, suite: str, settings: Mapping[str, Any], retry_errors: bool
 ) -> tuple[dict[str, Any], list[SampleRow]]:
     info = {"format": FORMAT, "suite": suite, "settings": dict(settings), "systems": [], "sessions": []}
-    if (path / RUN).exists() and not _has_lines(path):  # it failed before its first result: nothing to mix with
+    if (path / RUN).exists() and not _has_lines(path):  # it failed before its first result
         (path / CASES).unlink(missing_ok=True)
         write_json(path / RUN, info)
     elif (path / RUN).exists():
@@ -283,7 +283,7 @@ def _read_info(path: Path) -> dict[str, Any]:
 
 
 def check_same(path: Path, known: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Refuse to mix what was made with another suite or other settings.
+    """Refuse a folder of another suite or with other settings.
 
     >>> check_same(Path("run"), {"suite": "json"}, {"suite": "scale"})
     Traceback (most recent call last):
@@ -305,10 +305,10 @@ def check_same(path: Path, known: Mapping[str, Any], asked: Mapping[str, Any]) -
 
 
 def _lock(path: Path) -> int | None:
-    """Hold a folder for this process; what `_unlock` takes."""
+    """Lock a folder for this process; returns the handle for `_unlock`."""
     try:
         import fcntl
-    except ImportError:  # not on this system: two writers are then the user's to avoid
+    except ImportError:  # no locks on this system: the user must avoid two writers
         return None
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -325,12 +325,12 @@ def _unlock(lock: int | None) -> None:
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    # A text may hold a lone surrogate, which UTF-8 can't: escaped as ASCII it survives.
+    # A text may contain a lone surrogate, which UTF-8 can't encode, so it is escaped as ASCII.
     return json.dumps(row, ensure_ascii=True) + "\n"
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a .jsonl file, none if there is no file; a last line that was cut off is left out.
+    """The lines of a .jsonl file, none if there is no file; an incomplete last line is ignored.
 
     >>> list(read_lines(Path("no/such/file")))
     []
@@ -348,12 +348,12 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Put a .jsonl file in place, whole."""
+    """Write a .jsonl file atomically."""
     _replace(path, "".join(_line(row) for row in rows))
 
 
 def write_json(path: Path, value: object) -> None:
-    """Put a .json file in place, whole."""
+    """Write a .json file atomically."""
     _replace(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 

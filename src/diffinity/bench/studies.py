@@ -22,9 +22,9 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class StudySettings:
-    """What a study may be told; None for its own choice.
+    """The options of a study; None for its own default.
 
-    `systems` are names of the registry for a study that can be made with networks instead of its exact model.
+    `systems` are names of the registry, for a study that can run with networks instead of its exact model.
 
     >>> StudySettings(quick=True).seed
     0
@@ -39,14 +39,14 @@ class StudySettings:
     models: Models = field(default_factory=Models)
 
     def over(self, study: Any) -> Any:
-        """A study's dataclass with these in place of its own."""
+        """The study's dataclass with these options replaced."""
         given = {"seed": self.seed, "samples": self.samples, "steps": self.steps, "length": self.length}
         return replace(study, **{name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True)
 class StudySuite:
-    """A study: the parts that it can do apart, its rows, and how they are shown."""
+    """A study: its independent parts, its rows, and their presentation."""
 
     name: str
     about: str
@@ -59,9 +59,9 @@ class StudySuite:
 
 
 def run_study(folder: RunFolder, study: StudySuite, settings: StudySettings, tell: Tell = lambda _: None) -> bool:
-    """Do the parts of a study that are not finished, each row kept as it comes; whether all is there.
+    """Run the unfinished parts of a study and store each row at once; returns whether it is complete.
 
-    A part that was cut off is done again; its rows that are there stay as they are.
+    An interrupted part runs again; its existing rows are not changed.
     """
     finished = list(folder.info.get("finished", []))
     left = [part for part in study.parts(settings) if part not in finished]
@@ -84,7 +84,7 @@ def run_study(folder: RunFolder, study: StudySuite, settings: StudySettings, tel
 
 
 def _identity(row: Row) -> tuple[tuple[str, str], ...]:
-    """What a row is about: its words and its settings, not what was measured."""
+    """The identity of a row: its text fields and settings, without the measured values."""
     about = ("constraint", "regex", "system", "method", "scale", "K")
     return tuple((name, str(row[name])) for name in about if name in row)
 
@@ -162,7 +162,7 @@ def _fidelity_plots(rows: Sequence[Row]) -> Iterator[Plot]:
 
 
 def _club_rows(settings: StudySettings, parts: Sequence[str], tell: Tell) -> Iterator[Row]:
-    """Of the exact model; with systems, of those, beside the diffusion model's estimated share."""
+    """The rows of the exact model, or of the systems with the diffusion model's estimated share."""
     from diffinity.bench import fight_club
 
     if not settings.systems:

@@ -24,9 +24,9 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Summary:
-    """What is known of one system on some cases; NaN and None where it was not measured.
+    """The measures of one system on some cases; NaN and None if not measured.
 
-    Cases that a system can't express are not among `cases`; those on which it failed are, with no valid sample.
+    `cases` does not include cases that a system can't express; it includes failed cases, with no valid sample.
 
     >>> summarise(example(), "auto").samples
     4
@@ -41,18 +41,18 @@ class Summary:
     satisfaction: Interval
     pass_k: Interval
     k: int
-    perplexity: Interval  # of samples that match
+    perplexity: Interval  # of matching samples
     perplexity_all: Interval
-    nats: Interval  # of a whole text that matches, on average
-    tokens: float  # of such a text, with its end
+    nats: Interval  # mean over matching texts
+    tokens: float  # mean over matching texts, with the end token
     seconds: Interval  # per sample
-    overhead: Interval  # time over that of the same model without a constraint, on the same cases
-    distinct_2: float  # within a case, of samples that match
+    overhead: Interval  # time divided by that of the same model without a constraint, on the same cases
+    distinct_2: float  # within a case, of matching samples
     self_bleu: float
     peak_memory: int | None
     fluency: float | None
     rated: int
-    grammar: GrammarCounts  # of the sentences of samples that match, by the grammar judge
+    grammar: GrammarCounts  # of the sentences of matching samples, by the grammar judge
     auc: float | None
 
 
@@ -72,7 +72,7 @@ class Results:
 
     @property
     def wanted(self) -> int:
-        """How many samples a case should have."""
+        """The number of samples that a case should have."""
         settings = self.run.info.get("settings", {})
         return int(settings.get("samples", 0)) or max((row.index + 1 for row in self.run.samples), default=0)
 
@@ -84,7 +84,7 @@ class Results:
 
     @property
     def categories(self) -> list[str]:
-        """In the order of the cases."""
+        """The categories, in the order of the cases."""
         return list(dict.fromkeys(case.category for case in self.run.cases.values()))
 
     def rows(self, system: str) -> dict[str, list[SampleRow]]:
@@ -103,7 +103,7 @@ class Results:
         return self.scores.get(text_key(row.text)) if row.text is not None else None
 
     def log_perplexity(self, row: SampleRow) -> float | None:
-        """Nats a token of a sample's text; None if it was not scored."""
+        """Nats per token of a sample's text; None if it was not scored."""
         score = self.score(row)
         return None if score is None else score.nats / score.tokens
 
@@ -114,7 +114,7 @@ class Results:
 
 
 def example() -> Results:
-    """A run that exists in memory only: two systems on two cases, for the examples in this folder.
+    """A run in memory with two systems on two cases, for the doctests in this folder.
 
     >>> example().run.systems
     ['unconstrained', 'auto']
@@ -151,7 +151,7 @@ def summarise(results: Results, system: str, category: str | None = None) -> Sum
     rated = [rating for row in there if row.valid and (rating := results.fluency(row)) is not None]
     memory = [row.peak_memory for row in there if row.peak_memory is not None]
     aucs = [row.facts["auc"] for row in there if row.facts and "auc" in row.facts]
-    compared = supported.values() if category is None else ()  # diversity is shown of all cases only
+    compared = supported.values() if category is None else ()  # diversity is shown only over all cases
     within = [[str(row.text) for row in lines if row.valid] for lines in compared]
     return Summary(
         system=system,
@@ -185,7 +185,7 @@ def summarise(results: Results, system: str, category: str | None = None) -> Sum
 def perplexity_of(
     results: Results, cases: Iterable[Sequence[SampleRow]], which: Callable[[SampleRow], bool]
 ) -> Interval:
-    """The geometric mean perplexity of the samples that `which` takes, each sample counting the same.
+    """The geometric mean perplexity of the samples that `which` selects; all samples have the same weight.
 
     >>> rows = example().rows("auto").values()
     >>> round(perplexity_of(example(), rows, lambda row: bool(row.valid)).estimate, 3)
@@ -203,7 +203,7 @@ def perplexity_of(
 
 
 def _nats(results: Results, cases: Iterable[Sequence[SampleRow]]) -> Interval:
-    """The mean nats of the whole texts that match, each counting the same."""
+    """The mean nats of the matching texts; all texts have the same weight."""
     scored = [
         [score for row in lines if row.valid and (score := results.score(row)) is not None] for lines in cases
     ]
@@ -228,7 +228,7 @@ def reference_of(system: str) -> str | None:
 
 
 def _overhead(results: Results, system: str, cases: Mapping[str, list[SampleRow]]) -> Interval:
-    """Time over the reference's time on the cases that both did; at the same batch size only."""
+    """Time divided by the reference's time on the cases of both; only at the same batch size."""
     reference = reference_of(system)
     if reference is None:
         return NOTHING
@@ -250,7 +250,7 @@ def _case_seconds(cases: Mapping[str, list[SampleRow]]) -> dict[str, float]:
 
 
 def _flags(lines: Sequence[SampleRow], wanted: int) -> list[bool]:
-    """Which samples are valid; a case that failed has as many invalid ones as were asked for."""
+    """Which samples are valid; a failed case counts as the requested number of invalid samples."""
     if lines[0].outcome == "error":
         return [False] * max(1, wanted)
     return [bool(row.valid) for row in lines]
@@ -266,7 +266,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def case_label(case: CaseRow) -> str:
-    """A case in a few words: its id without the suite.
+    """A short label of a case: its id without the suite.
 
     >>> case_label(CaseRow("json/Github_easy/box", "Github_easy", "json", "{}"))
     'Github_easy/box'

@@ -1,4 +1,4 @@
-"""The tables of a report, laid out as the paper's."""
+"""The tables of a report, in the layout of the paper's tables."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def main_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
 def category_table(
     results: Results, summaries: Mapping[str, Summary], by: Mapping[str, Mapping[str, Summary]]
 ) -> Table:
-    """Satisfaction per category and overall, the paper's own in the first row.
+    """Satisfaction per category and overall, with the paper's numbers in the first row.
 
     >>> from diffinity.bench.summary import example
     >>> category_table(example(), summaries_of(example()), by_category(example())).columns
@@ -100,7 +100,7 @@ def category_table(
 
 
 def texts_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
-    """Quality and cost besides: diversity, fluency, memory, failures.
+    """Other quality and cost measures: diversity, fluency, memory, failures.
 
     >>> from diffinity.bench.summary import example
     >>> texts_table(example(), summaries_of(example())).rows[1][2:5]
@@ -169,7 +169,7 @@ def _grammar_cells(summary: Summary) -> tuple[str, str, str]:
 
 
 def aims_table(results: Results, summaries: Mapping[str, Summary]) -> Table | None:
-    """What our systems aim at, and what was measured; None where none of them ran.
+    """The targets of our systems and the measured values; None if none of our systems ran.
 
     >>> from diffinity.bench.summary import example
     >>> aims_table(example(), summaries_of(example())).rows[0]
@@ -209,7 +209,7 @@ def _not_ours(summaries: Mapping[str, Summary]) -> list[Summary]:
 
 
 def _at_least_as_good(summary: Summary, than: Summary) -> bool:
-    """On all constraints: a system that leaves some out has no say."""
+    """Whether satisfaction and perplexity are at least as good; False if some constraints are unsupported."""
     return (
         not summary.unsupported
         and summary.satisfaction.estimate >= than.satisfaction.estimate
@@ -254,7 +254,7 @@ def option_table(results: Results, summaries: Mapping[str, Summary], option: str
 
 
 def by_option(summaries: Mapping[str, Summary], option: str) -> Iterator[tuple[str, Any, Summary]]:
-    """The summaries with the value of an option in their names, system by system.
+    """The summaries of systems with an option in their names, grouped by system.
 
     >>> from diffinity.bench.summary import example
     >>> list(by_option(summaries_of(example()), "scale"))
@@ -267,7 +267,7 @@ def by_option(summaries: Mapping[str, Summary], option: str) -> Iterator[tuple[s
 
 
 def matching(results: Results, systems: Sequence[str]) -> dict[str, dict[str, Interval]]:
-    """The perplexity of each system's samples that match, and of those that do not.
+    """The perplexity of each system's matching samples and of its other samples.
 
     >>> from diffinity.bench.summary import example
     >>> round(matching(example(), ["auto"])["matching"]["auto"].estimate, 3)
@@ -283,7 +283,7 @@ def matching(results: Results, systems: Sequence[str]) -> dict[str, dict[str, In
 
 
 def match_table(results: Results, systems: Sequence[str]) -> Table:
-    """Perplexity of samples that match against those that do not.
+    """Perplexity of samples that match and of samples that do not.
 
     >>> from diffinity.bench.summary import example
     >>> match_table(example(), ["auto"]).rows[0][1::2]
@@ -309,7 +309,7 @@ def match_table(results: Results, systems: Sequence[str]) -> Table:
 
 
 def latency_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
-    """Seconds a sample for every automaton, one column for each system and batch size.
+    """Seconds per sample for every automaton, one column for each system and batch size.
 
     >>> from diffinity.bench.summary import example
     >>> latency_table(example(), summaries_of(example())).rows[0]
@@ -333,7 +333,7 @@ def latency_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
 
 
 def study_table(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Table:
-    """Rows of a study as they are.
+    """The rows of a study, unchanged.
 
     >>> study_table("", [{"a": 1 / 3, "b": None}], ["a", "b"]).rows
     (('0.3333', '—'),)

@@ -2,7 +2,7 @@
 
     python -m diffinity.bench.token_fidelity --out rows.jsonl [--samples 1000] [--noises mask uniform] [--quick]
 
-The rows are those of `diffinity.bench.fidelity`: the same model, constraints, target and distance.
+The rows have the format of `diffinity.bench.fidelity`, with the same model, constraints, target and distance.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AT_ONCE = 500  # rows in one network call
 
 @dataclass(frozen=True)
 class TokenStudy:
-    """What is measured; the defaults are the full study. A masked process has a step for each position.
+    """The settings of the study; the defaults are the full study. A masked process has a step for each position.
 
     >>> TokenStudy().length
     8
@@ -45,7 +45,7 @@ QUICK = TokenStudy(samples=60, uniform_steps=8, particles=(2,), constraints=("fi
 
 
 def systems(study: TokenStudy, noise: Noise) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every way to write, by name.
+    """All systems, by name.
 
     >>> [name for name, _ in systems(QUICK, "uniform")]
     ['uniform: decoding', 'uniform: marginals', 'uniform: joint', 'uniform: joint, K = 2']
@@ -69,7 +69,7 @@ def systems(study: TokenStudy, noise: Noise) -> Iterator[tuple[str, dict[str, An
 
 
 def measure(study: TokenStudy, progress: Callable[[str], None] = lambda _: None) -> Iterator[Row]:
-    """The rows of the study, one after the other; the same for the same study but for `seconds`.
+    """The rows of the study, one at a time; deterministic except for `seconds`.
 
     >>> row = next(measure(replace(QUICK, samples=4)))
     >>> row["constraint"], row["method"], row["n"]

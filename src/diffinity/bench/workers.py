@@ -45,11 +45,11 @@ class Job:
 
 
 class Plan(Protocol):
-    """What workers need to know; it is sent to other processes, so it must be small and picklable."""
+    """The data that workers need; it is sent to other processes, so it must be small and picklable."""
 
     @property
     def cases(self) -> Sequence[Case]:
-        """Every case that a job may name."""
+        """All cases of the run."""
         ...
 
     @property
@@ -63,25 +63,25 @@ class Plan(Protocol):
         ...
 
     def system(self, name: str) -> System:
-        """Build the system of a name; whatever it raises means that the system can't run here."""
+        """Build the system with this name; any exception means that the system can't run here."""
         ...
 
     def valid(self, system: str, case: Case, text: str) -> bool:
-        """Whether what a system wrote satisfies a case."""
+        """Whether a generated text satisfies a case."""
         ...
 
 
 @runtime_checkable
 class Prepared(Protocol):
-    """A system that has work to do for a constraint before its first text, which is not the texts' time."""
+    """A system that prepares for a constraint before its first text; the preparation does not count as time."""
 
     def prepare(self, constraint: Constraint, length: int) -> Mapping[str, Any]:
-        """Do it, and say what is worth knowing of it."""
+        """Prepare for a constraint; returns facts about the preparation."""
         ...
 
 
 class Done(NamedTuple):
-    """A finished job: its rows, or why its system could not be built at all."""
+    """A finished job: its rows, or the reason why its system could not be built."""
 
     job: Job
     rows: list[SampleRow]
@@ -89,7 +89,7 @@ class Done(NamedTuple):
 
 
 def case_seed(seed: int, case: str, call: int = 0) -> int:
-    """The seed of a case's texts: from the run's seed and the case alone, so the same for every system.
+    """The seed of a case's texts. It depends only on the run's seed and the case, not on the system.
 
     >>> case_seed(0, "a") == case_seed(0, "a"), case_seed(0, "a") == case_seed(1, "a")
     (True, False)
@@ -99,7 +99,7 @@ def case_seed(seed: int, case: str, call: int = 0) -> int:
 
 
 class Worker:
-    """Does jobs one after another and keeps the systems that it has built."""
+    """Runs jobs one after another and caches the systems that it has built."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -108,7 +108,7 @@ class Worker:
         self._failed: dict[str, str] = {}
 
     def do(self, job: Job) -> Done:
-        """Do a job; what goes wrong in it becomes a row."""
+        """Run a job; an error becomes a row."""
         if job.system not in self._systems and job.system not in self._failed:
             try:
                 self._systems[job.system] = self._built(job.system)
@@ -125,15 +125,15 @@ class Worker:
             return Done(job, [_without(job, "error", reason_of(error))])
 
     def _built(self, name: str) -> System:
-        """The system of a name, called once, so that no measured call compiles kernels or reads weights."""
+        """The system with this name, called once, so that no measured call compiles kernels or reads weights."""
         system = self.plan.system(name)
-        if not isinstance(system, Prepared):  # whose preparation for the warm-up would be work for nothing
+        if not isinstance(system, Prepared):  # its preparation for the warm-up would be wasted
             with suppress(Exception):
                 system.generate(WARM_UP, 1, min(8, self.plan.length), 0)
         return system
 
     def _samples(self, job: Job, system: System, case: Case) -> Iterator[SampleRow]:
-        with suppress(Exception):  # compiled once and kept by the case: no system pays for all others
+        with suppress(Exception):  # compiled once and cached by the case, so that no system pays for the others
             case.constraint.dfa()
         facts = system.prepare(case.constraint, self.plan.length) if isinstance(system, Prepared) else None
         size = job.batch or job.samples
@@ -153,7 +153,7 @@ class Worker:
 
 
 def reason_of(error: BaseException) -> str:
-    """What went wrong, in one line.
+    """The reason of a failure, in one line.
 
     >>> reason_of(ValueError("no\\nway"))
     'ValueError: no'
@@ -163,13 +163,13 @@ def reason_of(error: BaseException) -> str:
 
 
 def _without(job: Job, outcome: Any, reason: str) -> SampleRow:
-    """The one line of a case that a system has no samples for."""
+    """The line of a case without samples of a system."""
     reason = reason.strip().splitlines()[0][:REASON_LENGTH] if reason.strip() else outcome
     return SampleRow(job.case, job.system, -1, None, None, None, outcome=outcome, reason=reason)
 
 
 def peak_memory() -> int | None:
-    """The most bytes that this process has had in memory since `forget_peak_memory`; None where unknown.
+    """The peak memory of this process in bytes since `forget_peak_memory`; None if unknown.
 
     >>> (peak_memory() or 10**9) > 10**6
     True
@@ -183,13 +183,13 @@ def peak_memory() -> int | None:
 
 
 def forget_peak_memory() -> None:
-    """Begin to count anew, where the system can (Linux); elsewhere the count is of the process's whole life."""
+    """Reset the peak memory (Linux); elsewhere the peak is that of the whole process."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def one_thread() -> None:
-    """Let this process compute in one thread: several beside each other must not compete for cores."""
+    """Make this process compute in one thread, so that parallel processes do not compete for cores."""
     import torch
 
     torch.set_num_threads(1)
@@ -200,7 +200,7 @@ def one_thread() -> None:
 
 
 def in_this_process(plan: Plan, jobs: Sequence[Job]) -> Iterator[Done]:
-    """Do the jobs here, in order."""
+    """Run the jobs here, in order."""
     one_thread()
     worker = Worker(plan)
     yield from map(worker.do, jobs)
@@ -210,9 +210,9 @@ def in_this_process(plan: Plan, jobs: Sequence[Job]) -> Iterator[Done]:
 
 
 def in_processes(plan: Plan, jobs: Sequence[Job], count: int) -> Iterator[Done]:
-    """Do the jobs in `count` new processes, results as they come.
+    """Run the jobs in `count` new processes; yields results as they finish.
 
-    A process that dies (killed for its memory, say) costs the job that it was at; a new one takes its place.
+    If a process dies (for example, out of memory), its current job is lost and a new process replaces it.
     """
     waiting = list(reversed(jobs))
     workers: dict[Connection, _WorkerProcess] = {}
@@ -236,7 +236,7 @@ def in_processes(plan: Plan, jobs: Sequence[Job], count: int) -> Iterator[Done]:
 
 
 class _WorkerProcess:
-    """A process with a pipe to it, and the job that it is at."""
+    """A process with its pipe and its current job."""
 
     def __init__(self, plan: Plan) -> None:
         # spawn: a fork would inherit the locks of torch's and numba's threads
@@ -249,7 +249,7 @@ class _WorkerProcess:
 
     def give(self, job: Job) -> None:
         self.job = job
-        with suppress(OSError):  # it died meanwhile: `result` will see that
+        with suppress(OSError):  # it died meanwhile: `result` will notice
             self.ours.send(job)
 
     def result(self) -> Done:
@@ -262,19 +262,19 @@ class _WorkerProcess:
             return Done(self.job, [_without(self.job, "error", reason)])
 
     def dismiss(self) -> None:
-        """Let it end by itself."""
+        """Let the process finish."""
         self.ours.close()
         self.process.join()
 
     def stop(self) -> None:
-        """End it now, in the middle of its job."""
+        """Kill the process during its job."""
         self.process.terminate()
         self.dismiss()
 
 
 def _serve(plan: Plan, pipe: Connection) -> None:
-    """The life of a process: take a job, send what came of it, until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the one who asked for the jobs decides
+    """The loop of a process: receive a job, send its result, until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all processes get Ctrl-C; the parent decides
     one_thread()
     worker = Worker(plan)
     while True:
@@ -289,9 +289,9 @@ def _serve(plan: Plan, pipe: Connection) -> None:
 
 
 def on_ray(plan: Plan, jobs: Sequence[Job], count: int | None = None) -> Iterator[Done]:
-    """Do the jobs in actors on the Ray cluster at hand (`RAY_ADDRESS`, or one that is started here).
+    """Run the jobs in actors on a Ray cluster (`RAY_ADDRESS`, or a cluster that is started here).
 
-    Without `count` there is an actor for every core of the cluster, but none without a job.
+    By default there is one actor per core of the cluster, and at most one per job.
     """
     try:
         ray: Any = import_module("ray")
