@@ -1,4 +1,4 @@
-"""The dynamic programme beside the paper's Algorithm 1, on automata from 72 thousand to 160 million transitions.
+"""The dynamic programme and the paper's Algorithm 1 on automata of 72 thousand to 160 million transitions.
 
     python -m benchmarks.acceptance [--threads 1] [--batch 1 4 16]
 
@@ -24,7 +24,7 @@ from diffinity.alignment import TokenAutomaton
 
 LENGTH = 64
 SIZES = [72e3, 1e6, 3.4e6, 29e6, 160e6]
-PLAIN_LIMIT = 12e9  # bytes that Algorithm 1 with autograd may ask for here
+PLAIN_LIMIT = 12e9  # memory limit in bytes for Algorithm 1 with autograd
 
 
 def seconds(work: Callable[[], object], rounds: int = 5) -> float:
@@ -38,7 +38,7 @@ def seconds(work: Callable[[], object], rounds: int = 5) -> float:
 
 
 def algorithm_1(logits: torch.Tensor, automaton: TokenAutomaton) -> Callable[[], object]:
-    """The paper's: a dense log-space matrix per position from every transition, and autograd for the gradient."""
+    """The paper's algorithm: a dense log-space matrix per position from all transitions, with autograd."""
     tail, label = np.nonzero(automaton.next >= 0)
     order, first = automaton.tokens_by_class
     sizes = first[label + 1] - first[label]
@@ -67,12 +67,12 @@ def algorithm_1(logits: torch.Tensor, automaton: TokenAutomaton) -> Callable[[],
 
 
 def plain_bytes(automaton: TokenAutomaton, batch: int) -> float:
-    """What Algorithm 1 keeps for the backward pass: a float and an index per transition and position, matrices."""
+    """The memory of Algorithm 1's backward pass: a float and an index per transition and position; matrices."""
     return batch * LENGTH * (8.0 * automaton.n_transitions + 12.0 * automaton.n_states**2)
 
 
 def peak_mb(work: Callable[[], object]) -> float:
-    """Peak of what numpy and Python allocate during `work`."""
+    """The peak memory that numpy and Python allocate during `work`."""
     tracemalloc.start()
     work()
     peak = tracemalloc.get_traced_memory()[1] / 1e6

@@ -1,4 +1,4 @@
-"""Alignment beside outlines-core's full-vocabulary index, over the sentence templates and the real schemas.
+"""Alignment compared with outlines-core's full-vocabulary index, on the sentence templates and the real schemas.
 
 python -m benchmarks.alignment
 """
@@ -64,7 +64,8 @@ def _theirs(vocabulary: Vocabulary) -> Any:
 def outlines_schema(schema: object, vocabulary: Vocabulary, patience: float) -> float | None:
     """Milliseconds of outlines-core's index for a schema, `patience` if it takes longer, None if it refuses.
 
-    In a process of its own, because it cannot be interrupted; the schema's way to a regex is not counted.
+    It runs in a separate process, because it cannot be interrupted; the conversion of the schema to a regex is not
+    counted.
     """
     _theirs(vocabulary)
     fork = multiprocessing.get_context("fork")
@@ -84,7 +85,7 @@ def _index_schema(schema: str, vocabulary: Vocabulary, answers: Any) -> None:
 
     try:
         answers.put(outlines(build_regex_from_schema(schema), vocabulary))
-    except BaseException:  # whatever it raises, a Rust panic included, is a refusal
+    except BaseException:  # any exception, including a Rust panic, is a refusal
         return
 
 
@@ -108,7 +109,7 @@ SUFFIXES = [
 
 
 def extended(vocabulary: Vocabulary, size: int) -> Vocabulary:
-    """A larger vocabulary: the same tokens and more word forms, as a BPE with more merges would have them."""
+    """A larger vocabulary: the same tokens and more word forms, like a BPE with more merges."""
     tokens = list(vocabulary.tokens)
     seen = set(tokens)
     words = [t for t in vocabulary.tokens if t and len(t) > 3 and t.strip().isalpha()]

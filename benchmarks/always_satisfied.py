@@ -1,11 +1,11 @@
-"""500 random constraints, one text each: is every one satisfied, by judges other than our own automata?
+"""500 random constraints, one text each: does every text satisfy its constraint, by independent validators?
 
     python -m benchmarks.always_satisfied [--n 500] [--steps 32] [--model FOLDER] [--seed 0]
 
 Regexes are drawn from templates and at random (judged by `re`), schemas from JSONSchemaBench where they fit the
 length and from a generator (judged by `jsonschema-rs` and by parsing), and combinations of them with and, or and
-not (judged by the same, combined). By exact decoding; beside it the share that the plain argmax of the same run
-satisfies, per method.
+not (judged by the same validators). It reports satisfaction with exact decoding and, per method, with the plain
+argmax of the same run.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ LENGTH = 64
 
 @dataclass(frozen=True)
 class Judged:
-    """A constraint and who says whether a text satisfies it."""
+    """A constraint and its independent validator."""
 
     family: str
     constraint: Constraint
@@ -153,7 +153,7 @@ def combined(rng: random.Random) -> Judged:
 
 
 def constraints(n: int, seed: int) -> list[Judged]:
-    """n constraints of all families in turn, the real schemas among them as far as they go."""
+    """n constraints from all families in turn, including real schemas while they last."""
     rng = random.Random(seed)
     real = [Judged("real schema", constraint, valid(constraint.schema)) for _, constraint in compiled_schemas()]
     rng.shuffle(real)
@@ -182,7 +182,7 @@ def main() -> None:
     for index, judged in enumerate(track(wanted, "constraints", console=console)):
         try:
             text = write(model, judged, "auto", "best", index, chosen.steps)
-        except DiffinityError as error:  # does not fit 64 tokens, or no text at all: refused before the first step
+        except DiffinityError as error:  # no text fits 64 tokens: refused before the first step
             refused[type(error).__name__] += 1
             continue
         tried[judged.family] += 1

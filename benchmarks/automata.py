@@ -1,4 +1,4 @@
-"""Token automata of chosen sizes over PLAID's 32,768 tokens, for the benchmarks beside this file."""
+"""Token automata of chosen sizes over PLAID's 32,768 tokens, for the other benchmarks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Sized:
 
 
 def shared() -> Path:
-    """The folder of reference data, or an exit that says how to name it."""
+    """The folder of reference data; exits with a message if it is not set."""
     named = os.environ.get("DIFFINITY_SHARED")
     folder = Path(named) if named else Path(__file__).parents[2] / "shared"
     if not folder.is_dir():
@@ -50,7 +50,7 @@ def schemas() -> list[tuple[str, object]]:
 
 
 def compiled_schemas(limits: Limits = DEFAULT_LIMITS) -> list[tuple[str, JsonSchema]]:
-    """Those that compile within the limits."""
+    """The schemas that compile within the limits."""
     constraints = []
     for name, schema in schemas():
         constraint = JsonSchema(schema)  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ def compiled_schemas(limits: Limits = DEFAULT_LIMITS) -> list[tuple[str, JsonSch
 
 
 def of_sizes(wanted: list[float], vocabulary: Vocabulary, length: int) -> list[Sized]:
-    """For each wanted number of transitions the schema (or template) that comes nearest and fits the length."""
+    """For each number of transitions the closest schema (or template) that fits the length."""
     template = align(Regex(TEMPLATES["word between"]), vocabulary, "exact")
     pool = [Sized("regex: word between", template)]
     for name, constraint in compiled_schemas():

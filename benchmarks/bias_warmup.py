@@ -1,9 +1,9 @@
-"""What PLAID's warm-up of the analytic term buys: how much context a small network uses, with and without it.
+"""The effect of PLAID's warm-up of the analytic term: how much context a small network uses with and without it.
 
     python -m benchmarks.bias_warmup [--steps 200]
 
-Context gain: how much the loss at a noise level rises when the tokens around a token are those of other texts. A
-network that reads every position by itself has a gain of zero.
+Context gain: the increase of the loss at a noise level when the context of a token is taken from other texts. A
+network that treats every position independently has a gain of zero.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""How unlikely the benchmark's constraints are: −log P(L) under the autoregressive companion, by category.
+"""How unlikely the benchmark's constraints are: −log P(L) under the embedded autoregressive model, by category.
 
     python -m benchmarks.constraint_probability [--suite natural-language] [--particles 64] [--runs 4] [--free 400]
 
-E[−log p(text) | L] is the entropy of the texts given the constraint plus −log P(L): so many nats a text pays for
-the constraint alone, however well it is written. P(L) is the mean weight of `autoregressive-conditional`'s
-particles, over all runs; the spread is the standard deviation of its logarithm over runs. `--free N` measures
-besides what free texts cost: N of the diffusion model's, and of those the sentences (words and gaps alone).
+E[−log p(text) | L] is the entropy of the texts given the constraint plus −log P(L). So the constraint alone costs
+−log P(L) nats per text, however good the text is. P(L) is the mean weight of the particles of
+`autoregressive-conditional` over all runs; the spread is the standard deviation of its logarithm over runs.
+`--free N` also measures the nats of N unconstrained texts of the diffusion model, and of those that are sentences
+(only words and spaces).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LENGTHS = {"natural-language": 32, "json": 64}
 
 
 def free_texts(n: int, length: int) -> list[str]:
-    """What the diffusion model writes without a constraint, in as many steps as the suites take."""
+    """Unconstrained texts of the diffusion model, with the number of steps of the suites."""
     model = dy.load()
     texts: list[str] = []
     for first in range(0, n, 16):
@@ -44,7 +45,7 @@ def free_texts(n: int, length: int) -> list[str]:
 
 
 def cost(judge: AutoregressiveLM, written: Sequence[str]) -> str:
-    """Perplexity (geometric mean over texts), nats and tokens of texts with their ends."""
+    """Perplexity (geometric mean over texts), nats and tokens of texts, including end tokens."""
     nats, tokens = [], []
     for text in written:
         ids = [*judge.tokenizer.encode(text).ids, judge.eos_token_id]

@@ -2,8 +2,8 @@
 
     python -m benchmarks.cost_growth [--out docs/images/cost_growth.svg]
 
-Each curve varies one size and keeps the others at L = 64, V = 32,768, B = 1 and a middling automaton; synthetic
-automata (chains with random classes) so that S and C can be set.
+Each curve varies one size and fixes the others at L = 64, V = 32,768, B = 1 and a medium automaton. The automata
+are synthetic (chains with random classes), so that S and C can be set.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VARIED = {
 
 
 def synthetic(states: int, classes: int, vocab: int) -> TokenAutomaton:
-    """Every state leads to a handful of others, each class to one of them; the last state ends."""
+    """Every state has a few successors, one for each class; the last state accepts."""
     rng = np.random.default_rng(0)
     heads = rng.integers(0, states, (states, 6)).astype(np.int32)
     heads[:, 0] = np.minimum(np.arange(states) + 1, states - 1)

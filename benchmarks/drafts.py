@@ -1,15 +1,15 @@
-"""Quality against time: unguided, `fast`, and the best of several drafts with `auto`; and what scores know.
+"""Quality against time: unguided, `fast`, and the best of several drafts with `auto`; and the accuracy of scores.
 
     python -m benchmarks.drafts [--cases 44] [--steps 32] [--drafts 8] [--seed 11] [--model FOLDER] [--plot FILE]
 
-The embedded model writes drafts under sentence constraints of the six kinds of the benchmark, drawn with a seed
-of their own, and free texts. Of every 1, 2, 4 … drafts the best by the model's own score is taken; all groups of
-drafts count. Measured: the clean share of the grammar judge, nats of a text under the autoregressive companion,
-words, distinct-2 (mean of the groups), and processor time over that of one unguided draft, with the score's
-time. "auto, not shown" is `auto` where the network does not see decided tokens without noise. Then the area
-under the ROC curve of the model's own two scores, with the judge's verdicts as the truth: the pseudo-likelihood
-that `best_of` uses, and the denoising loss. At last: how many texts that must begin with a brace parse as JSON.
-`--plot` draws nats against time.
+The embedded model writes drafts under sentence constraints of the benchmark's six kinds, drawn with a separate
+seed, and unconstrained texts. From every group of 1, 2, 4 … drafts the draft with the model's best score is taken;
+all groups count. The table shows the grammar judge's clean share, nats per text under the embedded autoregressive
+model, words, distinct-2 (mean over groups), and processor time divided by that of one unguided draft, including
+scoring. "auto, not shown" is `auto` without showing decided tokens to the network. Then it prints the area under
+the ROC curve of the model's two scores (the pseudo-likelihood that `best_of` uses, and the denoising loss) against
+the judge's verdicts, and how many texts that must begin with a brace parse as JSON. `--plot` draws nats against
+time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TIMES, REPEATS = (0.3, 0.5, 0.7), 4  # of the denoising score
 
 @torch.no_grad()
 def denoising_scores(model: PlaidLM, tokens: Tensor) -> Tensor:
-    """The mean log-probability (B,) of the tokens up to the end token, read from their noisy embeddings."""
+    """The mean log-probability (B,) of the tokens up to the end token, predicted from their noisy embeddings."""
     scores = []
     for row in tokens.tolist():
         end = row.index(model.eos_token_id) + 1 if model.eos_token_id in row else len(row)
@@ -55,7 +55,7 @@ def denoising_scores(model: PlaidLM, tokens: Tensor) -> Tensor:
 
 
 def area(scores: Sequence[float], good: Sequence[bool]) -> float:
-    """The chance that a good text has a higher score than a bad text.
+    """The probability that a good text has a higher score than a bad text.
 
     >>> area([0.1, 0.9, 0.5], [False, True, False])
     1.0
@@ -68,7 +68,7 @@ def area(scores: Sequence[float], good: Sequence[bool]) -> float:
 
 @dataclass(frozen=True)
 class Point:
-    """The best of `drafts` drafts of one method: what it costs and how good it is."""
+    """The cost and quality of the best of `drafts` drafts of one method."""
 
     method: str
     drafts: int
@@ -77,10 +77,10 @@ class Point:
     error: float
     words: float
     distinct: float
-    seconds: float  # of a text
+    seconds: float  # per text
 
     def row(self, reference: float) -> str:
-        """A line of the table; `reference` are the seconds of one unguided text."""
+        """A row of the table; `reference` is the time of one unguided text in seconds."""
         cells = [self.method, self.drafts, f"{self.clean:.2f}", f"{self.nats:.1f}", f"{self.error:.1f}"]
         cells += [f"{self.words:.1f}", f"{self.distinct:.2f}", f"{self.seconds / reference:.2f}"]
         return "| " + " | ".join(map(str, cells)) + " |"
@@ -93,7 +93,7 @@ def measure(
     written: Sequence[Sequence[dy.Generated]],
     seconds: float,
 ) -> tuple[list[Point], str]:
-    """The points of drafts that were written for each of some tasks in `seconds`, and what the scores know."""
+    """The points for the drafts of some tasks, written in `seconds`, and the accuracy of the scores."""
     flat = [draft for drafts in written for draft in drafts]
     tokens = [torch.tensor([draft.tokens]) for draft in flat]
     began = time.process_time()
@@ -128,7 +128,7 @@ def measure(
 
 @contextmanager
 def not_shown(model: PlaidLM) -> Iterator[None]:
-    """Meanwhile decided tokens are not shown to the network."""
+    """A context in which decided tokens are not shown to the network."""
     model.position_levels = False
     try:
         yield
@@ -143,7 +143,7 @@ def begun_json(model: PlaidLM, texts: int, steps: int) -> int:
 
 
 def plot(points: Sequence[Point], reference: float, path: Path) -> None:
-    """Nats of a text against time over unguided."""
+    """Plot nats per text against time relative to unguided."""
     import matplotlib as mpl
 
     mpl.use("Agg")

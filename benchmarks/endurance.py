@@ -1,10 +1,10 @@
-"""Many calls: at once in threads, interrupted at random moments, and one after another without growing.
+"""Many calls: in parallel threads, interrupted at random moments, and in sequence with constant memory.
 
     python -m benchmarks.endurance [--calls 300] [--constraints 3000] [--threads 8] [--interrupts 20]
 
-Says whether texts written in threads are those written one by one, how many of the calls after an interrupt
-failed, and how much memory was resident after each fifth of the constraints. The aligned automata of the last 64
-constraints are kept, so that memory grows until there are so many.
+Prints whether texts written in threads equal texts written in sequence, how many calls after an interrupt failed,
+and the resident memory after each fifth of the constraints. The aligned automata of the last 64 constraints are
+cached, so memory grows until the cache is full.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LENGTH, STEPS = 12, 4
 
 
 def constraint_of(number: int) -> dy.Constraint:
-    """One of endlessly many different constraints, of several kinds."""
+    """One of arbitrarily many different constraints, of several kinds."""
     kinds = (
         lambda: dy.Regex(f"the [a-z]{{1,{3 + number % 7}}} [a-z]+[.{number}]"),
         lambda: dy.Regex("[a-z ]+[.]") & ~dy.Regex(f".*{['cat', 'dog', 'mat'][number % 3]}.*"),
@@ -41,7 +41,7 @@ def constraint_of(number: int) -> dy.Constraint:
 
 
 def texts_of(model: TextModel, number: int, calls: int) -> list[str]:
-    """What one thread writes."""
+    """The texts of one thread."""
     made = []
     for call in range(calls):
         constraint = constraint_of(17 * number + call)
@@ -52,7 +52,7 @@ def texts_of(model: TextModel, number: int, calls: int) -> list[str]:
 
 
 def texts_at_once(model: TextModel, threads: int, calls: int) -> list[list[str]]:
-    """The texts of so many threads that begin at the same moment."""
+    """The texts of threads that start at the same time."""
     together = threading.Barrier(threads)
 
     def work(number: int) -> list[str]:
@@ -64,19 +64,19 @@ def texts_at_once(model: TextModel, threads: int, calls: int) -> list[list[str]]
 
 
 def texts_one_by_one(model: TextModel, threads: int, calls: int) -> list[list[str]]:
-    """The same texts, one thread's after another's."""
+    """The same texts, written in sequence."""
     return [texts_of(model, number, calls) for number in range(threads)]
 
 
 def came_from_an_interrupt(error: BaseException | None) -> bool:
-    """Whether an error is Ctrl-C, or a SystemError into which C code of numba turned it."""
+    """Whether an error is Ctrl-C, or the SystemError that numba's C code makes of it."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 def interrupted_calls(model: TextModel, moments: int, seed: int = 0) -> tuple[int, list[int]]:
-    """Interrupt calls at random moments: how many were, and after which the next call did not give its text."""
+    """Interrupt calls at random moments; the number of interrupts, and those after which the next call failed."""
     rng = random.Random(seed)
     began = time.perf_counter()
     expected = texts_of(model, 3, 1)
@@ -106,7 +106,7 @@ def interrupted_calls(model: TextModel, moments: int, seed: int = 0) -> tuple[in
 
 
 def memory_over_time(model: TextModel, calls: int, constraints: int, parts: int) -> list[int]:
-    """The resident bytes after each of so many equal parts of the constraints."""
+    """The resident bytes after each of several equal parts of the constraints."""
     sizes: list[int] = []
     for number in range(constraints):
         constraint = constraint_of(number)
@@ -120,11 +120,11 @@ def memory_over_time(model: TextModel, calls: int, constraints: int, parts: int)
 
 
 def resident_bytes() -> int:
-    """The memory that this process holds."""
+    """The resident memory of this process."""
     statm = Path("/proc/self/statm")
     if statm.is_file():
         return int(statm.read_text().split()[1]) * resource.getpagesize()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # elsewhere the most that it held
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # elsewhere the peak
 
 
 def main() -> None:

@@ -1,18 +1,17 @@
-"""What guidance would cost on a GPU: launches and bytes counted, times predicted. No GPU is needed.
+"""The cost of guidance on a GPU: launches and bytes are counted, times are predicted. No GPU is needed.
 
     python -m benchmarks.gpu_cost [--models "PLAID 1B" ...] [--batch 1 16] [--check]
 
-Nothing here was timed on a GPU. Tensors without data that say they are on a GPU go through the same code as
-real ones: the launches of the kernels are recorded with their arguments, and the operations of the torch path
-are counted as they are dispatched. `--check` compares that count with what torch's profiler sees in a real
-run on the CPU.
+Nothing here was timed on a GPU. Tensors without data that report a GPU as their device go through the same code as
+real tensors: kernel launches are recorded with their arguments, and the operations of the torch path are counted
+when they are dispatched. `--check` compares this count with torch's profiler in a real run on the CPU.
 
-The prediction of a kernel is the largest of its bytes over the bandwidth, its arithmetic over the throughput
-and its chain of dependent steps, plus what a launch costs. The chain is counted in the compiled code, see
-`benchmarks/sass_cycles.py`: of the recursions one step a position, where the largest mass is looked for at every
-fourth (weights of a position within 2^100 of each other). The network's time is the larger of its weights over the
-bandwidth and its FLOPs over half of the peak, plus its own launches, seven a layer (fewer is hard: two norms, four
-products, attention), the softmax and p·E. `--without-network-launches` leaves those launches out.
+The predicted time of a kernel is the maximum of its bytes divided by the bandwidth, its arithmetic divided by the
+throughput and its chain of dependent steps, plus the cost of a launch. The chain is counted in the compiled code
+(see `benchmarks/sass_cycles.py`): the recursions take one step per position and compute the largest mass at every
+fourth position (weights of a position within 2^100 of each other). The network's time is the maximum of its
+weights divided by the bandwidth and its FLOPs divided by half of the peak, plus its launches, seven per layer (two
+norms, four products, attention), the softmax and p·E. `--without-network-launches` omits these launches.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from diffinity.constraints.schema import JsonSchema
 
 @dataclass(frozen=True)
 class Model:
-    """The shape of a model and of its usual texts; parameters that one token uses, and all of them."""
+    """The shape of a model and of its usual texts; its parameters, active per token and in total."""
 
     name: str
     length: int
@@ -54,7 +53,7 @@ class Model:
     active: float
     stored: float
     layers: int = 0
-    tokens: bool = False  # a process over tokens asks for a joint draw, one over embeddings for q·E
+    tokens: bool = False  # a process over tokens needs a joint draw, a process over embeddings q·E
 
 
 MODELS = [
@@ -72,10 +71,10 @@ class Gpu:
     """The published figures of a GPU."""
 
     name: str
-    bandwidth: float  # bytes a second
-    tensor: float  # bfloat16 operations a second, dense
-    single: float  # float32 operations a second
-    double_per_clock: float  # float64 multiply-adds a clock cycle and multiprocessor
+    bandwidth: float  # bytes per second
+    tensor: float  # bfloat16 operations per second, dense
+    single: float  # float32 operations per second
+    double_per_clock: float  # float64 multiply-adds per clock cycle and multiprocessor
     clock: float
     processors: int
     arch: int
@@ -86,11 +85,11 @@ GPUS = [
     Gpu("H100", 3350e9, 989e12, 67e12, 64, 1.75e9, 132, 90),
 ]
 LAUNCH = 2.5e-6  # seconds between kernels of a graph, or of a host that is ahead
-EFFICIENCY = 0.5  # of the peak arithmetic that a network reaches
-STREAM = 0.8  # of the bandwidth that a pass over memory reaches
-LAYER_LAUNCHES = 7  # of a layer of the network
+EFFICIENCY = 0.5  # share of the peak arithmetic that a network reaches
+STREAM = 0.8  # share of the bandwidth that a pass over memory reaches
+LAYER_LAUNCHES = 7  # per layer of the network
 BEGINNING = 2000  # clock cycles before a program's loop: seven dependent reads of an automaton's header and tables
-PREDICATED = {"mean_from_differences": (0, 6)}  # arguments that are read only where q/p is large: logits, E
+PREDICATED = {"mean_from_differences": (0, 6)}  # arguments that are read only if q/p is large: logits, E
 
 
 @dataclass(frozen=True)
@@ -99,14 +98,14 @@ class Launch:
 
     kernel: str
     programs: int
-    bytes: int  # every tensor that it is given once
+    bytes: int  # each tensor argument counted once
     variant: str = ""  # of recursions, as `resources.variants` names it
     skipped: bool = False  # by a predicate, unless P(L) = 0
-    rows: int = 1  # positions that a program takes one after the other
+    rows: int = 1  # positions that a program processes in sequence
 
 
 def fallback(kernel: Any, made: Sequence[Launch]) -> bool:
-    """Whether this is the way back along the best path of a draw that fell back to it."""
+    """Whether this is the backtracking of a draw that fell back to the best path."""
     return kernel.__name__ == "best_path" and any(launch.kernel == "draw_path" for launch in made)
 
 
@@ -120,7 +119,7 @@ def variant_of(constants: dict[str, Any]) -> str:
 
 @contextmanager
 def recorded() -> Iterator[list[Launch]]:
-    """The launches of what happens inside, none of which is made; tensors have no data."""
+    """A context that records kernel launches without running them; tensors have no data."""
     made: list[Launch] = []
 
     def record(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
@@ -150,7 +149,7 @@ def recorded() -> Iterator[list[Launch]]:
 
 
 class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the operations that launch something, and the bytes of what they read and write."""
+    """Counts the operations that launch kernels, and the bytes that they read and write."""
 
     FREE = (
         "view",
@@ -184,7 +183,7 @@ Step = Callable[[], object]
 
 
 def step_of(model: Model, batch: int, automaton: TokenAutomaton, backend: Backend, on: str = "cuda") -> Step:
-    """What a guided step asks of acceptance, ready to be asked."""
+    """The call of acceptance in a guided step."""
     logits = torch.zeros(batch, model.length, model.vocab, dtype=torch.bfloat16, device=on)
     keys = torch.zeros(batch, 2, dtype=torch.int64, device=on)
     if model.tokens:
@@ -195,7 +194,7 @@ def step_of(model: Model, batch: int, automaton: TokenAutomaton, backend: Backen
 
 
 def launches(model: Model, batch: int, automaton: TokenAutomaton) -> list[Launch]:
-    """Those of a step, an earlier one having uploaded the automaton."""
+    """The launches of a step, after an earlier step has uploaded the automaton."""
     with recorded() as made:
         step = step_of(model, batch, automaton, "triton")
         step()
@@ -206,17 +205,17 @@ def launches(model: Model, batch: int, automaton: TokenAutomaton) -> list[Launch
 
 
 def torch_operations(model: Model, batch: int) -> tuple[int, float]:
-    """How many operations the torch path launches for a step, and the bytes that they touch."""
+    """The number of operations that the torch path launches for a step, and their bytes."""
     count, at_none, by_token = torch_counts(model.length, model.tokens)
     return count, batch * (at_none + by_token * model.vocab)
 
 
 @cache
 def torch_counts(length: int, tokens: bool) -> tuple[int, float, float]:
-    """Operations of a step of one sample; bytes that they touch with no token, and for every token.
+    """The operations of a step of one sample; their bytes without tokens, and per token.
 
-    It reads numbers back, so it needs data: counted on the CPU with two small vocabularies, since bytes are
-    linear in the vocabulary and in the batch.
+    The torch path reads numbers back, so it needs data. It is counted on the CPU with two small vocabularies,
+    because bytes are linear in the vocabulary and in the batch.
     """
     sizes, counts, touched = (1024, 2048), [0, 0], [0, 0]
     for i, vocab in enumerate(sizes):
@@ -231,10 +230,10 @@ def torch_counts(length: int, tokens: bool) -> tuple[int, float, float]:
 
 
 def unguided_seconds(model: Model, batch: int, gpu: Gpu, layer_launches: int = LAYER_LAUNCHES) -> float:
-    """A step without guidance: the network, the softmax and, of embeddings, p·E."""
+    """A step without guidance: the network, the softmax and, for embeddings, p·E."""
     rows = batch * model.length
     network = 2 * model.active * rows / (EFFICIENCY * gpu.tensor)
-    touched = model.stored if rows >= 256 else model.active  # of experts: many tokens use all of them
+    touched = model.stored if rows >= 256 else model.active  # of experts: many tokens use all experts
     network = max(network, 2 * touched / (STREAM * gpu.bandwidth))
     network += layer_launches * model.layers * LAUNCH
     softmax = LAUNCH + 4 * rows * model.vocab / (STREAM * gpu.bandwidth)
@@ -242,7 +241,7 @@ def unguided_seconds(model: Model, batch: int, gpu: Gpu, layer_launches: int = L
 
 
 def product_seconds(model: Model, batch: int, gpu: Gpu, tokens: int = 0) -> float:
-    """A product of (B, L, V) and (V, d) in bfloat16, of all tokens or of so many."""
+    """A product of (B, L, V) and (V, d) in bfloat16, over all tokens or a given number."""
     rows, tokens = batch * model.length, tokens or model.vocab
     touched = 2 * (rows * tokens + tokens * model.width)
     arithmetic = 2 * rows * tokens * model.width / (EFFICIENCY * gpu.tensor)
@@ -268,7 +267,7 @@ def chain_cycles(launch: Launch, model: Model, gpu: Gpu) -> float:
     return 0.0
 
 
-RESIDENT = {"recursions_gathered": 1, "recursions": 1}  # programs at a time on a multiprocessor; of others eight
+RESIDENT = {"recursions_gathered": 1, "recursions": 1}  # concurrent programs per multiprocessor; others eight
 
 
 def kernel_seconds(launch: Launch, model: Model, batch: int, automaton: TokenAutomaton, gpu: Gpu) -> float:
@@ -276,7 +275,7 @@ def kernel_seconds(launch: Launch, model: Model, batch: int, automaton: TokenAut
         return LAUNCH
     seconds = launch.bytes / (STREAM * gpu.bandwidth)
     turns = max(1.0, launch.programs / (RESIDENT.get(launch.kernel, 8) * gpu.processors))
-    turns = math.ceil(turns) if launch.variant else turns  # short programs follow each other without a gap
+    turns = math.ceil(turns) if launch.variant else turns  # short programs run without gaps
     seconds = max(seconds, turns * chain_cycles(launch, model, gpu) / gpu.clock)
     if launch.kernel.startswith("bmm"):
         outside = class_layout(automaton).n_outside
@@ -291,7 +290,7 @@ def kernel_seconds(launch: Launch, model: Model, batch: int, automaton: TokenAut
 
 @cache
 def automata(vocab: int) -> dict[str, TokenAutomaton]:
-    """Two sizes over a vocabulary of that many tokens: short words, punctuation, and numbers for the rest."""
+    """Two automata over a vocabulary of this size: short words, punctuation, and numbers for the rest."""
     letters = [chr(97 + i) for i in range(26)]
     words = [
         *letters,
@@ -311,7 +310,7 @@ def automata(vocab: int) -> dict[str, TokenAutomaton]:
 
 
 def check(model: Model) -> None:
-    """The torch path's operations as dispatched, and as the profiler sees them."""
+    """The operations of the torch path: as dispatched, and as the profiler counts them."""
     small = replace(model, length=8, vocab=2048)
     automaton = automata(small.vocab)["sentence"]
     step = step_of(small, 1, automaton, "torch", on="cpu")

@@ -1,12 +1,13 @@
-"""What guidance costs: a guided run over an unguided one, batch by batch, automaton by automaton.
+"""The cost of guidance: the time ratio of guided and unguided runs, for several batches and automata.
 
     python -m benchmarks.guidance_cost [--models large embedded] [--batch 1 4 16] [--steps 8] [--rounds 5]
         [--methods auto path] [--share]
 
 Two models: a randomly initialised network of 30 M parameters over PLAID's 32,768 tokens, with automata from 70
-thousand to 5 million transitions, and the embedded model with its own. Guided and unguided runs take turns, and
-each figure is the median of the ratios of neighbours, because the machine is not ours alone. `--share` times
-instead what the closed form adds, as a share of a guided run: less noisy, and only for path and posterior.
+thousand to 5 million transitions, and the embedded model with its own automata. Guided and unguided runs
+alternate, and each figure is the median of the ratios of adjacent runs, because other programs use the machine.
+`--share` instead measures the time of the closed form as a share of a guided run: this is less noisy, and only for
+path and posterior.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ LENGTH = 64
 
 
 def random_network() -> PlaidLM:
-    """30 M parameters over PLAID's tokenizer; what it says means nothing, what it costs does."""
+    """30 M random parameters over PLAID's tokenizer: only the cost is meaningful, not the output."""
     torch.manual_seed(0)
     tokenizer = Tokenizer.from_file(str(shared() / "fixtures" / "plaid" / "owt2_tokenizer.json"))
     config = PlaidConfig(vocab_size=tokenizer.get_vocab_size(), dim=384, n_blocks=9, n_heads=6, embed_dim=16)
@@ -63,7 +64,7 @@ def one_run(
 def ratios(
     model: DiffusionLM, sized: Sized, batch: int, steps: int, rounds: int, methods: Sequence[str]
 ) -> dict[str, float]:
-    """For each method the median over rounds of its time over that of the unguided runs just before and after."""
+    """For each method the median over rounds of its time divided by that of the adjacent unguided runs."""
     automata = [sized.automaton] * batch
     plain = one_run(model, automata, "none", steps)
     runs = {method: one_run(model, automata, method, steps) for method in methods}
@@ -83,7 +84,7 @@ def ratios(
 def shares(
     model: DiffusionLM, sized: Sized, batch: int, steps: int, rounds: int, methods: Sequence[str]
 ) -> dict[str, float]:
-    """For each method the median over rounds of the time inside `conditional_mean` over that of the guided run."""
+    """For each method the median over rounds of the share of `conditional_mean` in the time of the guided run."""
     spent = 0.0
 
     def timed(*arguments: Any) -> Any:

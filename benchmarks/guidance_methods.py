@@ -1,9 +1,9 @@
-"""Which guidance is best: satisfaction by argmax, perplexity and time of many, on the embedded model.
+"""Comparison of guidance methods on the embedded model: satisfaction by argmax, perplexity and time.
 
     python -m benchmarks.guidance_methods [--samples 8] [--steps 128] [--only REGEX]
 
-Perplexity is the autoregressive companion's, of the texts that exact decoding gives; time is over that of unguided
-runs in the same round. Fourteen constraints, from easy to hardly possible for the corpus.
+Perplexity is that of exactly decoded texts under the embedded autoregressive model; time is divided by that of
+unguided runs in the same round. There are fourteen constraints, from easy to very unlikely in the corpus.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def every_other(first: Guidance, second: Guidance) -> Guidance:
 
 
 def methods() -> dict[str, Maker]:
-    """What is tried, by name."""
+    """The methods, by name."""
     makers: dict[str, Maker] = {"none": lambda _: None}
     for scale in (1.0, 2.5):
         makers[f"paper {scale}"] = lambda a, s=scale: GradientGuidance(a, s, guided_selfcond=False)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What hostile constraints cost until they compile or are refused: seconds, steps counted, and steps a second.
+"""The cost of hostile constraints until they compile or are refused: seconds, counted steps, and steps per second.
 
 python -m benchmarks.hostile
 """
@@ -21,7 +21,7 @@ from diffinity.limits import compiling
 
 
 def attacks() -> Iterator[tuple[str, Callable[[], object]]]:
-    """Every attack of the tests."""
+    """All attacks of the tests."""
     for name, (pattern, *_) in (*test_patterns.TOO_LARGE.items(), *test_patterns.COMPILES.items()):
         yield name, partial(_compile_pattern, pattern)
     yield from test_patterns.OTHERS.items()
@@ -48,7 +48,7 @@ def _compile_schema(schema: Any, options: dict[str, Any]) -> object:
 
 
 def measured(attack: Callable[[], object]) -> tuple[float, int, str]:
-    """Seconds of processor time, steps, and what came of it."""
+    """Seconds of processor time, steps, and the outcome."""
     began = time.process_time()
     with compiling() as budget:
         try:

@@ -1,10 +1,10 @@
-"""What a constraint costs inside transformers and diffusers: `generate` with one over `generate` without.
+"""The cost of a constraint inside transformers and diffusers: time of `generate` with it divided by time without.
 
     python -m benchmarks.integrations [--rounds 5] [--vocab 32768]
 
-Random models of 30 million parameters of the libraries' own classes, the same number of steps in both, by turns
-in one run on one thread; medians of the ratios of processor time, which other programs on the machine disturb
-less than they disturb the clock.
+The models have 30 million random parameters and are of the libraries' own classes. Runs with and without the
+constraint have the same number of steps and alternate on one thread. The figures are medians of ratios of
+processor time, which other programs disturb less than wall-clock time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CONSTRAINTS: dict[str, Any] = {
 
 
 def vocabulary(size: int) -> dy.Vocabulary:
-    """Bytes, an end token and words; as many tokens of several letters as a model of that size has."""
+    """Bytes, an end token and words, with a realistic number of tokens of several letters."""
     letters = "etaoinshrdlu"
     words = itertools.chain.from_iterable(itertools.product(letters, repeat=n) for n in range(2, 6))
     spelled = (space + "".join(word).encode() for word in words for space in (b"", b" "))
@@ -109,7 +109,7 @@ def canvases(vocab: int, words: dy.Vocabulary, steps: int) -> tuple[Any, Callabl
 
 
 class _Tokenizer:
-    """What the pipelines ask a tokenizer for."""
+    """The members of a tokenizer that the pipelines use."""
 
     eos_token_id, mask_token_id = 0, 1
 
@@ -183,7 +183,7 @@ def tokens(vocab: int, words: dy.Vocabulary, steps: int) -> tuple[Any, Callable[
         GPT2Config(vocab_size=vocab, n_embd=384, n_layer=10, n_head=6, bos_token_id=0, eos_token_id=0)
     ).eval()
     prompt = torch.randint(300, vocab, (1, 32))
-    model.generation_config = GenerationConfig(pad_token_id=0)  # no end token: as many tokens in both
+    model.generation_config = GenerationConfig(pad_token_id=0)  # no end token: the same number of tokens in both
 
     def runner(constraint: Any) -> Callable[[], object]:
         processors = [] if constraint is None else [ConstraintLogitsProcessor(constraint, words)]
@@ -204,7 +204,7 @@ LOOPS = {
 
 
 def spent(work: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of processor time and of the clock."""
+    """Seconds of processor time and of wall-clock time."""
     torch.manual_seed(0)
     started, clock = time.process_time(), time.perf_counter()
     work()

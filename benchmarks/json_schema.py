@@ -1,8 +1,8 @@
-"""JSON Schema on 200 real schemas: coverage, soundness, time and memory, beside outlines-core and llguidance.
+"""200 real JSON Schemas in diffinity, outlines-core and llguidance: coverage, soundness, time and memory.
 
 Run `python benchmarks/json_schema.py [--samples 1000] [--schemas 200]`. The data is found through the environment
 variable DIFFINITY_SHARED or in a folder `shared` beside the checkout. Times are processor seconds of one thread.
-The other two systems run in a child process that is given up on after `--patience` seconds a schema.
+The other two systems run in a child process with a timeout of `--patience` seconds per schema.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Tally:
-    """What one system did with all the schemas."""
+    """The results of one system on all schemas."""
 
     seconds: list[float] = field(default_factory=list)
     compiled: int = 0
@@ -88,11 +88,11 @@ def check_samples(row: Row, constraint: JsonSchema, samples: int, tally: Tally) 
         tally.bad_samples += not all(validator.is_valid(value) for validator in validators)
 
 
-# ---- the others, in a child process
+# ---- the other systems, in a child process
 
 
 def outlines_core_compile(schema: Any) -> Callable[[str], bool]:
-    """Schema to regex, then to its index over single bytes (its own vocabulary type needs tokens)."""
+    """From schema to regex to an index over single bytes (its own vocabulary type needs tokens)."""
     import outlines_core
     from outlines_core import json_schema
 
@@ -133,7 +133,7 @@ def llguidance_compile(schema: Any) -> Callable[[str], bool]:
 
 
 class _Bytes:
-    """What llguidance asks of a tokenizer: here one token a byte."""
+    """The tokenizer interface of llguidance, with one token per byte."""
 
     def __init__(self, tokens: list[bytes]) -> None:
         self.eos_token_id = len(tokens) - 1
@@ -149,7 +149,7 @@ SYSTEMS = {"outlines-core": outlines_core_compile, "llguidance": llguidance_comp
 
 
 def serve(name: str, pipe: Connection) -> None:
-    """Compile what comes through the pipe; answer with time, reason of refusal and what was accepted."""
+    """Compile the schemas from the pipe; answer with time, reason of refusal and accepted instances."""
     while True:
         row = pipe.recv()
         began = time.thread_time()
@@ -164,7 +164,7 @@ def serve(name: str, pipe: Connection) -> None:
 
 
 def theirs(name: str, rows: list[Row], patience: float) -> Tally:
-    """The same rows through another system, each given up on after so many seconds."""
+    """The same schemas in another system, with a timeout for each."""
     tally = Tally()
     context = multiprocessing.get_context("spawn")
     process, pipe = None, None

@@ -1,14 +1,14 @@
-"""A random LangFlow of the published size: files, 64 tokens in 64 steps, and what guidance costs.
+"""A random LangFlow network of the published size: files, 64 tokens in 64 steps, and the cost of guidance.
 
     python -m benchmarks.langflow_cost files     # create, save, load, 64 tokens in 64 steps; time and peak memory
     python -m benchmarks.langflow_cost guidance [--memory] [--length 64 128] [--batch 1 4] [--steps 20]
 
-12 blocks of width 768 over 50,257 tokens; the weights are random, so the text means nothing and the cost does. The
-tokenizer is a byte-level BPE of that size, trained on the reference data in a minute (gpt2's is not in there).
+12 blocks of width 768 over 50,257 tokens. The weights are random, so only the cost is meaningful. The tokenizer is
+a byte-level BPE of that size, trained on the reference data in a minute (which do not contain gpt2's tokenizer).
 
-`guidance` runs an unguided trajectory and one of every method side by side, step by step in turns, and counts
-processor time, because the machine is not ours alone. A figure is the time of guided steps over that of as many
-unguided ones. Peak memory is that of a process of its own which takes two steps, weights included.
+`guidance` runs an unguided trajectory and one trajectory of every method, alternating step by step, and measures
+processor time, because other programs use the machine. A figure is the time of guided steps divided by that of as
+many unguided steps. Peak memory is that of a separate process that takes two steps, including the weights.
 """
 
 from __future__ import annotations
@@ -112,12 +112,12 @@ def files(console: Console) -> None:
 
 
 def clocks() -> tuple[float, float]:
-    """Seconds on the wall and of processor time."""
+    """Seconds of wall-clock time and of processor time."""
     return time.monotonic(), time.process_time()
 
 
 def _tokenizer_file() -> Path:
-    """The benchmark's tokenizer, trained once and kept beside the system's temporary files."""
+    """The benchmark's tokenizer, trained once and stored in the folder of temporary files."""
     path = Path(tempfile.gettempdir()) / f"diffinity-bench-bpe-{SHAPE.vocab_size}.json"
     if not path.is_file():
         tokenizer_of(SHAPE.vocab_size).save(str(path))
@@ -135,7 +135,7 @@ class Run:
         self.state: SamplerState = self.sampler.begin(self.draws, length)
 
     def step(self) -> float:
-        """The seconds of processor time that one more step takes."""
+        """Take one step; returns its seconds of processor time."""
         started = time.process_time()
         with torch.no_grad(), no_denormals():
             self.state = self.sampler.step(self.state, self.sampler.predict(self.state), self.draws)
@@ -164,9 +164,9 @@ def peak_gigabytes(model: LangFlowLM, automaton: TokenAutomaton, batch: int, len
 def ratios(
     model: LangFlowLM, automaton: TokenAutomaton, batch: int, length: int, steps: int, methods: list[str]
 ) -> tuple[float, dict[str, float]]:
-    """The seconds of an unguided step, and for every method its time over that of unguided steps."""
+    """The seconds of an unguided step, and for every method its time divided by that of unguided steps."""
     automata = [automaton] * batch
-    for method in methods:  # compile loops, make plans, touch memory
+    for method in methods:  # warm up: compile loops, make plans, touch memory
         Run(model, automata, method, length, 1).step()
     runs = {method: Run(model, automata, method, length, steps) for method in methods}
     plain = [Run(model, automata, "none", length, steps) for _ in range(2)]
@@ -183,7 +183,7 @@ def ratios(
 def guidance(console: Console, chosen: argparse.Namespace) -> None:
     model = random_model(Tokenizer.from_file(str(_tokenizer_file())))
     vocabulary = vocabulary_of(model)
-    assert model.embedding.shape == (SHAPE.vocab_size, SHAPE.hidden_size)  # made before memory is measured
+    assert model.embedding.shape == (SHAPE.vocab_size, SHAPE.hidden_size)  # computed before memory is measured
     constraints = {"regex": dy.Regex(TEMPLATES["word between"]), "json": dy.JsonSchema(SCHEMA)}
     aligned = {name: align(constraints[name], vocabulary) for name in chosen.constraints}
     cases = [(name, length, batch) for name in aligned for length in chosen.length for batch in chosen.batch]

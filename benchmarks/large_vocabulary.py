@@ -1,10 +1,10 @@
-"""Gemma's 262,144 tokens: what reading the tokenizer, aligning a constraint and one step on a canvas of 256 cost.
+"""Gemma's 262,144 tokens: the cost of reading the tokenizer, of alignment and of one step on a canvas of 256.
 
     python -m benchmarks.large_vocabulary [--tokenizer tokenizer.json] [--size 262144] [--length 256]
 
-Without a tokenizer, one of that size is made of a byte-level alphabet and words of letters. Times are seconds of
-processor time, one thread; memory is the peak above what was held before: for alignment as numpy and Python
-count it, for a step as the process does, because torch allocates by itself.
+Without a tokenizer file, a tokenizer of that size is made from a byte-level alphabet and words of letters. Times
+are seconds of processor time on one thread. Memory is the increase of the peak: for alignment as counted by numpy
+and Python, for a step of the process, because torch has its own allocator.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def measured(work: Callable[[], T]) -> tuple[T, float]:
 
 
 def traced(work: Callable[[], object]) -> float:
-    """Megabytes that numpy and Python allocate at most."""
+    """The peak memory that numpy and Python allocate, in megabytes."""
     tracemalloc.start()
     work()
     peak = tracemalloc.get_traced_memory()[1]
@@ -54,7 +54,7 @@ def traced(work: Callable[[], object]) -> float:
 
 
 def resident() -> float:
-    """Megabytes that the process has held at most so far."""
+    """The peak memory of the process so far, in megabytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 

@@ -1,10 +1,10 @@
-"""How far the embedded network is from an exact denoiser of the same text: the same noise, the same embeddings.
+"""The embedded network compared with an exact denoiser of the same text, with the same noise and embeddings.
 
     python -m benchmarks.markov_yardstick [--model FOLDER] [--order 3] [--documents 20000] [--texts 60]
 
-The Markov model of the corpus denoises exactly; the network sees the same noisy embeddings, with its own first
-estimate as self-conditioning, as it has while sampling. Cross-entropy per token, in nats, over documents of the
-training distribution that neither has seen, each up to and including its end token.
+The Markov model of the corpus denoises exactly. The network gets the same noisy embeddings, with its own first
+estimate as self-conditioning, as in sampling. The measure is cross-entropy per token, in nats, on held-out
+documents of the training distribution, each up to and including its end token.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LENGTH = 48
 
 
 def texts_of(model: PlaidLM, unseen: Sequence[str], n: int, structured: bool) -> Tensor:
-    """Token ids (n, LENGTH) of short documents that were held out, English or structured."""
+    """Token ids (n, LENGTH) of short held-out documents, English or structured."""
     rows: list[list[int]] = []
     for text in unseen:
         ids = model.tokenizer.encode(text).ids
@@ -41,7 +41,7 @@ def texts_of(model: PlaidLM, unseen: Sequence[str], n: int, structured: bool) ->
 
 
 def cross_entropy(model: DiffusionLM, tokens: Tensor, embedding: Tensor, noise_level: float) -> float:
-    """Nats per token at one level, each text of tokens (B, L) up to its first end token."""
+    """Nats per token at one noise level, each text of tokens (B, L) up to its first end token."""
     level = NoiseLevel(torch.tensor(noise_level, dtype=torch.float64))
     generator = torch.Generator().manual_seed(0)
     x = embedding.double()[tokens]

@@ -1,4 +1,4 @@
-"""Create, save, load and step once a network of PLAID 1B's shape (random weights), with peak memory.
+"""Peak memory to create, save, load and step once a network of PLAID 1B's shape (random weights).
 
 python benchmarks/plaid_1b_memory.py            # 1.3 B parameters, 5 GB on disk for a minute
 python benchmarks/plaid_1b_memory.py --small    # the same at a hundredth of the size

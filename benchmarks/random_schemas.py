@@ -1,4 +1,4 @@
-"""Random JSON Schemas over all supported keywords: every text drawn must validate, most valid values be accepted.
+"""Random JSON Schemas over all supported keywords: drawn texts must validate, most valid values must be accepted.
 
 Run `python -m benchmarks.random_schemas [--schemas 1000] [--seed 0]`. For each schema
 
@@ -61,7 +61,7 @@ def validators(schema: Any) -> dict[str, Callable[[Any], bool]]:
 
 @dataclass
 class Report:
-    """What came of many schemas."""
+    """The results of many schemas."""
 
     schemas: int = 0
     compiled: int = 0
@@ -78,11 +78,11 @@ OPTIONS = [
     *({"open": is_open, "order": order} for is_open, order in product((False, True), ("declared", "any"))),
     {"open": True, "order": "any", "spelling": "any"},
 ]
-COMPLETE = {"open": True, "order": "any"}  # the choice of options whose completeness is reported
+COMPLETE = {"open": True, "order": "any"}  # the options whose completeness is reported
 
 
 def check(seed: int, report: Report, *, texts: int = 6, values: int = 20, options: list[Any] = OPTIONS) -> None:
-    """Draw the schema of a seed, and look at it from both sides."""
+    """Draw the schema of a seed; check soundness and completeness."""
     rng = random.Random(seed)
     schema = SchemaSource(rng, rng.choice((4, 6, 7, 2019, 2020, 2020, 2020))).document()
     try:
@@ -121,7 +121,7 @@ def check(seed: int, report: Report, *, texts: int = 6, values: int = 20, option
 
 
 def main() -> None:
-    """Check many schemas and print what came of them."""
+    """Check many schemas and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--schemas", type=int, default=1000, help="how many schemas")
     parser.add_argument("--seed", type=int, default=0, help="the first schema's seed")

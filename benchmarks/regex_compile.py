@@ -1,4 +1,4 @@
-"""Compile time of regular expressions beside outlines-core, pattern by pattern, in one run.
+"""Compile time of regular expressions compared with outlines-core, pattern by pattern, in one run.
 
     python benchmarks/regex_compile.py
 
@@ -24,7 +24,7 @@ NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?"
 
 
 def json_object(fields: int) -> str:
-    """A JSON object of string and number fields, as schema-to-regex converters write it."""
+    """A regex for a JSON object of string and number fields, as schema-to-regex converters write it."""
     members = [f'"field_{i}": ?{STRING if i % 2 else NUMBER}' for i in range(fields)]
     return r"\{" + ", ?".join(members) + r"\}"
 
@@ -68,7 +68,7 @@ def main() -> None:
     theirs, fresh = outlines_compiler(), count()
     table = Table("pattern", "characters", "states", "classes", "diffinity ms", "outlines-core ms", "ratio")
     for name, pattern in PATTERNS.items():
-        # A new comment each time: parsed patterns are kept, and the parser's time belongs to the figure.
+        # A new comment each time: parsed patterns are cached, and the figure includes the parser's time.
         ours = median_ms(lambda pattern=pattern: compile_regex(f"{pattern}(?#{next(fresh)})"))  # type: ignore[misc]
         dfa = compile_regex(pattern)
         row = [name, f"{len(pattern):,}", f"{dfa.n_states:,}", str(dfa.n_classes), f"{ours:.1f}"]

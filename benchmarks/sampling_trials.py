@@ -1,11 +1,11 @@
-"""Ways to sample under a constraint at an equal number of network calls: what each is worth in text.
+"""Sampling methods under a constraint at an equal number of network calls: the quality of their texts.
 
     python -m benchmarks.sampling_trials [--cases 44] [--calls 64] [--seed 11] [--systems NAME …] [--out FILE]
 
-The embedded model writes texts under sentence constraints of the six kinds of the benchmark, drawn with a seed of
-their own. Measured: nats of a text under the autoregressive companion (lower is better), the clean share of the
-grammar judge, distinct-2, tokens a text, the share of texts that satisfy their constraint by argmax, calls of the
-network, backward passes, and processor time over that of an unguided run.
+The embedded model writes texts under sentence constraints of the benchmark's six kinds, drawn with a separate
+seed. The table shows nats per text under the embedded autoregressive model (lower is better), the grammar judge's
+clean share, distinct-2, tokens per text, the share of texts that satisfy their constraint by argmax, network
+calls, backward passes, and processor time divided by that of an unguided run.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from diffinity.processes.gaussian import GaussianProcess, SamplerState
 from diffinity.training.quality import distinct_2
 
 LENGTH = 32
-BAND = (0.3, 0.7)  # the share of the steps between which most tokens are decided
+BAND = (0.3, 0.7)  # the range of steps in which most tokens are decided
 
 
 class SharpenedLM(PlaidLM):
-    """log p ∝ (1 + w)·log p(self-conditioned) − w·log p(without): two network calls a step in the band."""
+    """log p ∝ (1 + w)·log p(self-conditioned) − w·log p(without): two network calls per step in the band."""
 
     weight = 0.5
 
@@ -71,7 +71,7 @@ class DenserLM(PlaidLM):
 
     def noise_level(self, t: Tensor) -> Tensor:
         low, high = 1.0 - BAND[1], 1.0 - BAND[0]
-        inside = 2 * (high - low) / (1 + high - low)  # the share of the steps that the band gets
+        inside = 2 * (high - low) / (1 + high - low)  # the share of the steps in the band
         before = (1 - inside) * low / (1 - high + low)
         warped = torch.where(
             t < before,
@@ -87,7 +87,7 @@ class DenserLM(PlaidLM):
 
 @dataclass(frozen=True)
 class BridgeGuidance:
-    """An accepted string drawn jointly at every step; the latent moves by the bridge to its embeddings."""
+    """An accepted string is drawn jointly at every step; the latent moves by the bridge to its embeddings."""
 
     automata: Sequence[TokenAutomaton]
 
@@ -116,7 +116,7 @@ def plain(guide: Callable[[Sequence[TokenAutomaton]], Guidance], share: float = 
 
 
 def recurrent(guide: Callable[[Sequence[TokenAutomaton]], Guidance], times: int = 2) -> Logits:
-    """Every step in the band is taken `times` times, with noise added back in between."""
+    """Every step in the band is repeated `times` times, with noise added back in between."""
 
     def logits(model: PlaidLM, automata: Sequence[TokenAutomaton], calls: int) -> Tensor:
         inside = BAND[1] - BAND[0]
@@ -136,7 +136,7 @@ def recurrent(guide: Callable[[Sequence[TokenAutomaton]], Guidance], times: int 
 
 
 def restarted(guide: Callable[[Sequence[TokenAutomaton]], Guidance], back_to: float = 0.4) -> Logits:
-    """To the end, noise up to the share `back_to` of the steps, and to the end again."""
+    """A full run, then noise back to the share `back_to` of the steps, then a run to the end again."""
 
     def logits(model: PlaidLM, automata: Sequence[TokenAutomaton], calls: int) -> Tensor:
         process = _process(model, guide(automata), round(calls / (2 - back_to)))
@@ -158,7 +158,7 @@ def _process(model: PlaidLM, guidance: Guidance, steps: int, **options: Any) -> 
 
 
 def _noised(process: GaussianProcess, state: SamplerState, index: int, draws: Draws) -> SamplerState:
-    """The state with noise added until it stands before step `index` again."""
+    """The state with noise added, back to before step `index`."""
     now, wanted = NoiseLevel(state.noise_level), NoiseLevel(process._noise_levels(index)[0])
     ratio = wanted.alpha / now.alpha
     variance = wanted.sigma_squared - ratio**2 * now.sigma_squared
@@ -205,7 +205,7 @@ def same(model: PlaidLM) -> PlaidLM:
     return model
 
 
-# name: how the model is made, how the logits are written, how many backward passes a network call has
+# name: the model, how the logits are computed, backward passes per network call
 SYSTEMS: dict[str, tuple[Callable[[PlaidLM], PlaidLM], Logits, float]] = {
     "unguided": (same, plain(lambda _: Unguided()), 0.0),
     "posterior, scale 2.5": (same, plain(lambda automata: PosteriorGuidance(automata, 2.5)), 0.0),
@@ -229,7 +229,7 @@ SYSTEMS: dict[str, tuple[Callable[[PlaidLM], PlaidLM], Logits, float]] = {
 def measure(
     model: PlaidLM, judge: AutoregressiveLM, systems: Sequence[str], cases: int, calls: int, seed: int
 ) -> Iterator[dict[str, Any]]:
-    """A row for every system."""
+    """One row per system."""
     chosen = natural_language_cases(seed)
     chosen = [chosen[index * len(chosen) // cases] for index in range(cases)]
     vocabulary = Vocabulary.from_tokenizer(model.tokenizer)
@@ -284,7 +284,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def paired(rows: Sequence[dict[str, Any]], reference: str = "chain, scale 1.5") -> Iterator[str]:
-    """By how many nats every system is above the reference on the same constraints, with the standard error."""
+    """The difference in nats of each system to the reference on the same constraints, with standard error."""
     for base in (row for row in rows if row["system"] == reference):
         for row in rows:
             above = torch.tensor(row["text_nats"]) - torch.tensor(base["text_nats"])

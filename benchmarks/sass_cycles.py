@@ -2,9 +2,9 @@
 
     python -m benchmarks.sass_cycles [--arch 86 90] [--kernels recursions_gathered_16 ...]
 
-The assembler writes into every instruction for how many cycles the next one waits and which of six barriers it
-waits for (instructions of variable latency release them), so the machine code says how long a warp takes if the
-latencies of memory are known. Assumed here:
+Every instruction encodes how many cycles the next instruction waits and which of six barriers it waits for
+(instructions of variable latency release them). So the machine code determines the time of a warp if the memory
+latencies are known. Assumptions:
 
 - reads from memory take as long as from the second-level cache, 264 cycles, also where the first level would
   have them; shared memory 29. arXiv:2402.13499 and arXiv:2208.11174 measure such latencies; of these papers only
@@ -38,15 +38,15 @@ DOUBLE_LATENCY = {80: 8, 86: 32, 90: 8}
 DOUBLE_INTERVAL = {80: 4, 86: 16, 90: 2}
 LATENCY = {"LDG": MEMORY, "LD": MEMORY, "LDS": SHARED, "LDSM": SHARED, "SHFL": SHUFFLE, "REDUX": SHUFFLE}
 DOUBLE = ("DFMA", "DADD", "DMUL", "DSETP")
-ROUNDS = 8  # of a loop, until a round takes as long as the one before
+ROUNDS = 8  # of a loop, until the time of a round is constant
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction with what the assembler says of its schedule."""
+    """One instruction with its schedule from the assembler."""
 
     text: str
-    label: str  # of the place before it, or nothing
+    label: str  # before the instruction, or empty
     stall: int
     sets: tuple[
         int, int
@@ -59,7 +59,7 @@ class Instruction:
 
     @property
     def target(self) -> str:
-        """Where it may jump to."""
+        """The target of its jump."""
         match = re.search(r"BRA.*`\((\.L_\w+)\)", self.text)
         return match[1] if match else ""
 
@@ -99,11 +99,11 @@ class Code:
 
     @cached_property
     def inner_loops(self) -> list[list[Instruction]]:
-        """The loops that have no other inside."""
+        """The innermost loops."""
         return [body for body in self.loops if sum(_goes_back(body, i) for i in range(len(body))) == 1]
 
     def cycles(self, body: list[Instruction] | None = None, skipping: bool = False) -> int:
-        """Of a round of a loop under way, or of all code once; `skipping` what conditions jump over."""
+        """The cycles of one round of a running loop, or of all code once; `skipping` omits conditional code."""
         code = _without_conditional(body or self.instructions) if skipping else (body or self.instructions)
         ends = _run(code, self.arch, self.num_warps, ROUNDS if body else 1)
         return ends[-1] - (ends[-2] if body else 0)
@@ -147,7 +147,7 @@ def _run(code: list[Instruction], arch: int, num_warps: int, rounds: int) -> lis
 
 @cache
 def machine_code(kernel: str, arch: int) -> Code:
-    """The code of a kernel as `resources.variants` names it."""
+    """The code of a kernel, by its name in `resources.variants`."""
     (variant,) = (v for v in resources.variants() if v.name == kernel)
     names = variant.kernel.arg_names
     constants = {(names.index(name),): value for name, value in variant.constants.items()}
@@ -164,7 +164,7 @@ def machine_code(kernel: str, arch: int) -> Code:
 
 
 def step_cycles(kernel: str, arch: int, look_every: int = 4) -> float:
-    """Of one position in the recursions: its loop, and every so often the look for the largest mass."""
+    """The cycles of one position in the recursions: its loop, and at some positions the maximum mass."""
     code = machine_code(kernel, arch)
     body = code.inner_loops[0]
     usual, looking = code.cycles(body, skipping=True), code.cycles(body)

@@ -75,13 +75,13 @@ STRINGS = ("", "a", "ab", "b", "é", '"', "x\n", "x", "y", "2024-02-29", "b\\", 
 
 @dataclass
 class SchemaSource:
-    """Draws schemas of one draft. `$ref` stands where a value is consumed first, so that no schema loops."""
+    """Draws schemas of one draft. A `$ref` occurs only after a value is consumed, so that no schema loops."""
 
     rng: random.Random
     draft: int
 
     def document(self) -> Any:
-        """A whole schema with its draft and, often, a definition that others refer to."""
+        """A whole schema with its draft and, often, a definition that is referred to."""
         schema = self.schema(self.rng.choice((1, 2, 2, 3)), consumed=False)
         if isinstance(schema, bool):
             return schema
@@ -95,7 +95,7 @@ class SchemaSource:
         return schema
 
     def schema(self, depth: int, consumed: bool) -> Any:
-        """A schema of at most so many levels; `consumed` tells whether some level above read a value."""
+        """A schema of limited depth; `consumed` says whether a level above consumed a value."""
         chance = self.rng.random()
         if chance < 0.06 and self.draft > 4:
             return chance < 0.045
@@ -128,7 +128,7 @@ class SchemaSource:
         return self.rng.sample(NAMES[: self.rng.choice((3, 4, len(NAMES)))], self.rng.randint(least, 3))
 
     def keyword(self, word: str, depth: int, consumed: bool) -> Any:
-        """The value of a keyword, with schemas of at most so many levels in it."""
+        """The value of a keyword, with schemas of limited depth in it."""
         rng = self.rng
         below = _APPLYING.get(word, False) or consumed  # a container's schemas apply to parts of the value
         if word in ("allOf", "anyOf", "oneOf", "prefixItems"):
@@ -156,7 +156,7 @@ def _values(source: SchemaSource) -> list[Any]:
 
 
 def _distinct(values: list[Any]) -> list[Any]:
-    """Without repeats: `enum` must not have any."""
+    """The values without duplicates, which `enum` must not have."""
     return list({spell(value): value for value in values}.values())
 
 
@@ -209,7 +209,7 @@ _KEYWORDS = {
         "unevaluatedProperties",
     ),
 }  # fmt: skip
-# Keywords with schemas inside; True if those apply to parts of the value.
+# Keywords with schemas inside; True if these apply to parts of the value.
 _APPLYING = dict.fromkeys(("allOf", "anyOf", "oneOf", "not", "if", "then", "else"), False) | {
     **dict.fromkeys(("dependentSchemas", "dependencies"), False),
     **dict.fromkeys(("items", "prefixItems", "additionalItems", "contains", "unevaluatedItems"), True),
@@ -235,7 +235,7 @@ _LAST_DRAFT = {"dependencies": 7, "additionalItems": 2019}
 
 
 def random_value(rng: random.Random, depth: int) -> Any:
-    """A value that knows nothing of a schema."""
+    """A value that is independent of any schema."""
     kind = rng.choice(("scalar", "scalar", "array", "object")) if depth > 0 else "scalar"
     if kind == "array":
         return [random_value(rng, depth - 1) for _ in range(rng.randint(0, 3))]
@@ -248,13 +248,13 @@ def random_value(rng: random.Random, depth: int) -> Any:
 
 @dataclass
 class ValueSource:
-    """Draws values that have some chance to satisfy a schema: it follows one way through it."""
+    """Draws values that may satisfy a schema, by following one branch of it."""
 
     rng: random.Random
     root: Any
 
     def value(self, schema: Any, depth: int = 4) -> Any:
-        """A value for a schema, or nearly one."""
+        """A value that satisfies a schema, or nearly."""
         rng = self.rng
         if not isinstance(schema, dict) or depth <= 0 or rng.random() < 0.03:
             return random_value(rng, min(depth, 2))
@@ -280,7 +280,7 @@ class ValueSource:
         return None if kind == "null" else rng.random() < 0.5
 
     def flattened(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """One way to satisfy the combining keywords, joined to the schema itself."""
+        """One branch of the combining keywords, merged with the schema itself."""
         parts = [schema]
         for _ in range(4):
             top = parts[-1]
@@ -311,7 +311,7 @@ class ValueSource:
         return joined
 
     def object(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
-        """Required properties, some declared ones, some others, in random order."""
+        """Required properties, some declared and some other properties, in random order."""
         rng = self.rng
         declared = schema.get("properties", {})
         names = [name for name in declared if rng.random() < 0.6]
@@ -335,7 +335,7 @@ class ValueSource:
         return next((patterns[p] for p in patterns if name in PATTERNS[p]), rest)
 
     def array(self, schema: dict[str, Any], depth: int) -> list[Any]:
-        """Items for the places that are described, some more, and what `contains` asks for."""
+        """Items for the described positions, some more items, and those that `contains` requires."""
         rng = self.rng
         items = schema.get("items", True)
         prefix = schema.get("prefixItems", items if isinstance(items, list) else [])

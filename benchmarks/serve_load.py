@@ -1,4 +1,4 @@
-"""The server under load: 64 clients with 64 constraints, beside the library alone in one batch.
+"""The server under load: 64 clients with 64 constraints, compared with the library alone in one batch.
 
     python -m benchmarks.serve_load [--seconds 120] [--ray]
 
@@ -35,7 +35,7 @@ PATTERNS = [rf"The {word} [a-z ]{{2,60}} {end}\." for word in WORDS for end in E
 
 @dataclass
 class Tally:
-    """What all clients saw."""
+    """The results of all clients."""
 
     seconds: list[float] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -62,7 +62,7 @@ def ask(port: int, pattern: str, seed: int) -> tuple[int, Any]:
 
 
 def client(port: int, number: int, end: float, tally: Tally) -> None:
-    """One client: a request after another until the time is over."""
+    """One client: sends requests in sequence until the time is over."""
     seed = 0
     while time.monotonic() < end:
         began = time.monotonic()
@@ -85,7 +85,7 @@ def client(port: int, number: int, end: float, tally: Tally) -> None:
 
 
 def probe(port: int, end: float, tally: Tally) -> None:
-    """Whether the server says that it is well, however busy."""
+    """Check `/health` under load."""
     while time.monotonic() < end:
         began = time.monotonic()
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -97,7 +97,7 @@ def probe(port: int, end: float, tally: Tally) -> None:
 
 
 def load(port: int, seconds: float) -> tuple[Tally, float]:
-    """What the clients saw, and the texts a second."""
+    """The results of the clients, and the texts per second."""
     tally, end, began = Tally(), time.monotonic() + seconds, time.monotonic()
     threads = [threading.Thread(target=client, args=(port, i, end, tally)) for i in range(CLIENTS)]
     threads.append(threading.Thread(target=probe, args=(port, end, tally)))
@@ -109,7 +109,7 @@ def load(port: int, seconds: float) -> tuple[Tally, float]:
 
 
 def library(seconds: float) -> float:
-    """Texts a second of the library alone: the same constraints, batches of the same size."""
+    """Texts per second of the library alone: the same constraints, batches of the same size."""
     import torch
 
     import diffinity as dy
@@ -164,7 +164,7 @@ def report(name: str, tally: Tally, rate: float) -> None:
 
 
 def kill_a_replica(server: int, after: float) -> None:
-    """SIGKILL for one of the replicas of the server that runs as process `server`."""
+    """Send SIGKILL to one replica of the server with process id `server`."""
     time.sleep(after)
     below = psutil.Process(server).children(recursive=True)
     replicas = [process for process in below if "".join(process.cmdline()).startswith("ray::ServeReplica")]
@@ -173,7 +173,7 @@ def kill_a_replica(server: int, after: float) -> None:
 
 
 def main() -> None:
-    """Print what was measured."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--port", type=int, default=8765)

@@ -1,10 +1,10 @@
-"""How long the command line takes to say something: help, a first and a warm `generate`, import.
+"""Start-up time of the command line: help, a first and a warm `generate`, import.
 
     python -m benchmarks.startup [--rounds 3] [--cold]
 
-Each command runs in a process of its own, in turns; the medians of the rounds are shown, of the wall time and of
-the processor time, which other programs beside it change less. `--cold` also measures the first `generate` after
-installation, with an empty cache of compiled loops.
+Each command runs in a separate process, alternating with the others. The table shows medians over rounds of the
+wall time and of the processor time, which other programs affect less. `--cold` also measures the first `generate`
+after installation, with an empty cache of compiled loops.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def seconds(command: list[str], environment: dict[str, str] | None = None) -> tu
 
 
 def _used() -> float:
-    """The processor time of all processes that were started here and have ended."""
+    """The processor time of all finished child processes."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cold", action="store_true")
     chosen = parser.parse_args()
-    seconds(GENERATE)  # so that the compiled loops are there
+    seconds(GENERATE)  # fills the cache of compiled loops
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     for _ in range(chosen.rounds):
         for name, command in COMMANDS.items():

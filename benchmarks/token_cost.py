@@ -1,12 +1,12 @@
-"""What a constraint costs a model of tokens: a guided run over an unguided one, batch by batch.
+"""The cost of a constraint for a masked model: the time ratio of guided and unguided runs, per batch size.
 
     python -m benchmarks.token_cost [--models companion large] [--batch 1 16] [--steps 16] [--rounds 7]
         [--methods joint dingo marginals] [--patterns 3]
 
-Two masked models: the embedded companion (2 M parameters, 3,072 tokens) and a randomly initialised network of 29
-M parameters over PLAID's 32,768 tokens. The framing is "exact", so that guided and unguided runs decide the same
-number of positions in the same number of network calls. They take turns, and each figure is the median of the
-ratios of neighbours, in CPU time of one thread, because the machine may not be ours alone.
+Two masked models: the embedded masked model (2 M parameters, 3,072 tokens) and a randomly initialised network of
+29 M parameters over PLAID's 32,768 tokens. The framing is "exact", so that guided and unguided runs decide the
+same number of positions in the same number of network calls. They alternate, and each figure is the median of the
+ratios of adjacent runs, in CPU time of one thread, because other programs may use the machine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PATTERNS = {
 
 
 def large_model() -> MaskedLM:
-    """29 M parameters over PLAID's tokenizer; what it says means nothing, what it costs does."""
+    """29 M random parameters over PLAID's tokenizer: only the cost is meaningful, not the output."""
     torch.manual_seed(0)
     tokenizer = Tokenizer.from_file(str(shared() / "fixtures" / "plaid" / "owt2_tokenizer.json"))
     config = TransformerConfig(tokenizer.get_vocab_size(), dim=384, n_blocks=2, n_heads=6, causal=False)
@@ -59,7 +59,7 @@ def one_run(model: MaskedLM, pattern: str, method: str, batch: int, steps: int) 
     )
 
     def run() -> float:
-        started = time.process_time()  # one thread: what others do on the machine does not count
+        started = time.process_time()  # one thread: other programs do not count
         write(batch)
         return time.process_time() - started
 
@@ -69,7 +69,7 @@ def one_run(model: MaskedLM, pattern: str, method: str, batch: int, steps: int) 
 def ratios(
     model: MaskedLM, pattern: str, batch: int, steps: int, rounds: int, methods: Sequence[str]
 ) -> dict[str, float]:
-    """For each method the median over rounds of its time over that of the unguided runs just before and after."""
+    """For each method the median over rounds of its time divided by that of the adjacent unguided runs."""
     plain = one_run(model, pattern, "none", batch, steps)
     runs = {method: one_run(model, pattern, method, batch, steps) for method in methods}
     for run in (plain, *runs.values()):

@@ -1,8 +1,8 @@
-"""What the methods of masked diffusion write: the perplexity of their texts under the autoregressive companion.
+"""Methods of masked diffusion: the perplexity of their texts under the embedded autoregressive model.
 
     python -m benchmarks.token_methods [--n 8]
 
-Two regexes and a JSON Schema, texts of 32 tokens, 32 steps, the embedded masked companion.
+Two regexes and a JSON Schema, texts of 32 tokens, 32 steps, the embedded masked model.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CONSTRAINTS = [
 
 
 def perplexity(judge: AutoregressiveLM, texts: list[str]) -> float:
-    """exp of the mean negative log probability of a token, the end token among them."""
+    """exp of the mean negative log probability of a token, including the end token."""
     total, tokens = 0.0, 0
     for text in texts:
         ids = [*judge.tokenizer.encode(text).ids, judge.eos_token_id]
