@@ -1,6 +1,6 @@
 """Structured output for diffusion language models: every text satisfies its constraint.
 
-Names are imported when they are first used, so that `import diffinity` and the command line start at once.
+Names are imported on first use, so that `import diffinity` and the command line start fast.
 """
 
 import sys
@@ -205,7 +205,7 @@ _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in na
 
 
 class _Package(ModuleType):
-    """This package; `acceptance` is the function of that name, although a folder has it too."""
+    """This package; `acceptance` is the function, although a folder has the same name."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _MODULE_OF and isinstance(value, ModuleType) and value.__name__ == f"{__name__}.{name}"):

@@ -22,7 +22,7 @@ from diffinity.start import main as main
 
 
 class Door(NamedTuple):
-    """Where a command is, and what the list of commands says of it."""
+    """The location of a command, and its line in the list of commands."""
 
     place: str  # module:name of a function, or of a group of commands
     help: str
@@ -44,7 +44,7 @@ DOORS = {
 
 
 def make_app(wanted: Collection[str]) -> typer.Typer:
-    """The command line with the commands that are wanted; the others are there by name only.
+    """The command line with the given commands; the other commands are only listed by name.
 
     >>> make_app(["inspect"]).info.name
     'diffinity'
@@ -94,7 +94,7 @@ def root(
 
 
 def show_log() -> None:
-    """Write all that is logged under `diffinity` to stderr."""
+    """Write the log of `diffinity` to stderr."""
     logger = logging.getLogger("diffinity")
     if not logger.handlers:
         handler = logging.StreamHandler()
@@ -108,7 +108,7 @@ def _by_name_only() -> None:
 
 
 def called_commands(arguments: Sequence[str], environment: Mapping[str, str]) -> set[str]:
-    """The commands that a call may need: those it names; a shell that completes a line names it elsewhere.
+    """The commands that a call may need: those it names; shell completion passes them in the environment.
 
     >>> called_commands(["train", "--help"], {}), called_commands(["--help"], {})
     ({'train'}, set())
@@ -122,7 +122,7 @@ def run() -> None:
     """Run the command that the arguments name; `diffinity.start` has the rest."""
     keep_freed_memory()
     command_line = make_app(called_commands(sys.argv[1:], os.environ))
-    gc.freeze()  # what was imported stays: it need not be looked at again
+    gc.freeze()  # imported objects stay: the garbage collector need not scan them
     gc.set_threshold(10_000, *gc.get_threshold()[1:])  # numba's compiler makes many objects
     gc.enable()
     command_line()

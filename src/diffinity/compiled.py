@@ -28,10 +28,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def njit(*, cache: bool = True, inner: bool = False, **options: Any) -> Callable[[Function], Function]:
-    """As `numba.njit`; without its cache where there is no place for one.
+    """Like `numba.njit`; without a cache if no folder is writable.
 
-    An `inner` function is called by compiled ones only: the half of its compilation is saved that lets Python call
-    it.
+    An `inner` function is called only by compiled functions: this saves the half of its compilation that lets
+    Python call it.
 
     >>> njit()(lambda x: x + 1)(2)
     3
@@ -50,7 +50,7 @@ def njit(*, cache: bool = True, inner: bool = False, **options: Any) -> Callable
 
 
 class _Clock(event.Listener):
-    """Takes the time of compilations out of what is counted, in the thread that compiles."""
+    """Excludes the time of compilations from the counted time, in the compiling thread."""
 
     def __init__(self) -> None:
         self._of = threading.local()
@@ -71,7 +71,7 @@ event.register("numba:compile", _Clock())  # type: ignore[no-untyped-call]
 
 
 class _Compilations(event.Listener):
-    """Tells when a loop of ours begins to be compiled."""
+    """Reports the start of the compilation of a loop."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self.tell = tell
@@ -87,7 +87,7 @@ class _Compilations(event.Listener):
 
 @contextmanager
 def told_of_compilation(tell: Callable[[str], None]) -> Iterator[None]:
-    """Inside, `tell(name)` is called when a loop is compiled, which happens once for every installation.
+    """Inside this context `tell(name)` is called when a loop is compiled, which happens once per installation.
 
     >>> names: list[str] = []
     >>> with told_of_compilation(names.append):

@@ -27,7 +27,7 @@ ORDER_SCHEMA = {
 
 
 def shows() -> list[tuple[str, Constraint]]:
-    """What is asked for, and how to call it."""
+    """The constraints of the demo, with titles."""
     sentence = Regex(r"(?:I|We) [a-z ]+ (?:every|on) Monday\.")
     question = Regex(r"[A-Z][A-Za-z ,']{10,80}\?")
     return [
@@ -62,7 +62,7 @@ def run_demo(console: Console) -> None:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """A small network gains little from a second thread, and waits for it where another program is busy."""
+    """Use one thread: a small network gains little from a second thread, and waits for it on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

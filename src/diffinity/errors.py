@@ -8,7 +8,7 @@ from typing import Any
 
 
 class DiffinityError(Exception):
-    """Base of all errors that name something the caller can change; each can be sent to another process."""
+    """Base of all errors that name something the caller can change; all can be pickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (type(self), self.args, self.__dict__)
@@ -26,11 +26,11 @@ class CheckpointError(DiffinityError):
 
 
 class Failure(DiffinityError):
-    """What was asked for was right, and something else stopped it: a full disk, a cluster, a network."""
+    """A valid request failed for another reason: a full disk, a cluster, a network."""
 
 
 class DownloadError(Failure):
-    """A named download could not be completed; what had arrived stays on disk for the next try."""
+    """A named download could not be completed; the received bytes stay on disk for the next attempt."""
 
 
 class InvalidArgument(DiffinityError, ValueError):
@@ -38,15 +38,15 @@ class InvalidArgument(DiffinityError, ValueError):
 
 
 class ModelError(Failure):
-    """A model returned what no distribution can be made of; the message says what and where."""
+    """A model returned invalid logits; the message says what is wrong and where."""
 
 
 class MissingExtra(InvalidArgument):
-    """What was asked for needs a package that comes with an extra of ours."""
+    """The request needs a package from an extra of diffinity."""
 
 
 def require(extra: str, doing: str, *modules: str) -> None:
-    """Refuse what needs packages of an extra that are not installed, before anything is done.
+    """Raise an error, before any work, if packages of an extra are not installed.
 
     >>> require("train", "training", "no_such_package")
     Traceback (most recent call last):
@@ -62,7 +62,7 @@ class ConstraintError(DiffinityError, ValueError):
 
 
 class ConstraintSyntaxError(ConstraintError):
-    """A pattern, grammar or schema is not well formed, or asks for what no finite automaton can do.
+    """A pattern, grammar or schema is not well formed, or is not regular.
 
     The message shows the source with a caret under the place; `position` is that place, in characters.
     """
@@ -75,11 +75,11 @@ class ConstraintSyntaxError(ConstraintError):
 
 
 class UnsupportedConstraint(ConstraintError):
-    """A constraint is well formed but asks for something that is not implemented; the message names it."""
+    """A constraint is well formed but uses a feature that is not implemented; the message names it."""
 
 
 class InfeasibleConstraint(ConstraintError):
-    """No text satisfies the constraint, or none that fits the length at hand."""
+    """No text satisfies the constraint, or no such text fits the length."""
 
 
 class ConstraintTooLarge(ConstraintError):
@@ -112,6 +112,6 @@ def _excerpt(source: str, position: int, width: int = 72) -> str:
     shown = line[left : left + width]
     head = "…" if left else ""
     tail = "…" if left + width < len(line) else ""
-    # Tabs and wide characters would push the caret off its place; control characters would not show.
+    # Tabs and wide characters would misplace the caret; control characters would be invisible.
     printable = "".join(c if c.isprintable() else "·" for c in shown)
     return f"    {head}{printable}{tail}\n    {' ' * (len(head) + column - left)}^"

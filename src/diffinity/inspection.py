@@ -12,7 +12,7 @@ from diffinity.constraints.dfa import ByteDFA
 
 @dataclass(frozen=True)
 class Inspection:
-    """The facts about a constraint; those about tokens only where a vocabulary was given."""
+    """The facts about a constraint; facts about tokens only with a vocabulary."""
 
     byte_states: int
     byte_classes: int
@@ -35,8 +35,8 @@ def inspect(
 ) -> Inspection:
     """Compile a constraint, align it if there is a vocabulary, and describe the automata.
 
-    `paper_counts` adds the number of transitions as the paper's code has it: that code looks tokens up by their
-    decoded text, of which there are fewer than tokens, and so never uses the last ids.
+    `paper_counts` adds the number of transitions as counted by the paper's code. That code looks tokens up by
+    their decoded text. There are fewer decoded texts than tokens, so it never uses the last ids.
 
     >>> from diffinity.constraints import Regex
     >>> found = inspect(Regex("c(a|u)t"), samples=1)
@@ -61,7 +61,7 @@ def inspect(
 
 
 def _by_text(vocabulary: Vocabulary) -> Vocabulary:
-    """The first ids, as many as there are different decoded texts: what a look-up by text leaves in use."""
+    """The first ids, as many as there are different decoded texts: the ids that a look-up by text uses."""
     texts = {
         (token or f"special {i}".encode()).decode(errors="replace") for i, token in enumerate(vocabulary.tokens)
     }

@@ -19,8 +19,8 @@ from typing import ParamSpec, TypeVar
 from diffinity.errors import ConstraintTooLarge
 
 MEBIBYTE = 1 << 20
-PYTHON_STEPS = 1000  # what one pass through a loop in Python counts: some five microseconds
-OPERATION_STEPS = 40_000  # what one operation on automata counts before it has done anything
+PYTHON_STEPS = 1000  # steps of one pass through a Python loop: about five microseconds
+OPERATION_STEPS = 40_000  # the fixed cost of one operation on automata
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that one constraint may cost while it is compiled.
+    """The limits on the cost of compiling one constraint.
 
     >>> Limits().dfa_states
     250000
@@ -49,26 +49,26 @@ class Limits:
     """Transitions of a nondeterministic machine, one per byte class that each may read."""
 
     dfa_states: int = 250_000
-    """States of any deterministic machine, also of one that minimising would make smaller."""
+    """States of any deterministic machine, even before minimisation."""
 
     table_entries: int = 16_000_000
     """States times byte classes of any deterministic machine; 4 bytes each."""
 
     compile_steps: int = 800_000_000
-    """Steps of one compilation: states made, edges walked, pairs compared; some five nanoseconds each."""
+    """Steps of one compilation: states created, edges followed, pairs compared; about five nanoseconds each."""
 
     compile_seconds: float = 120.0
     """Seconds of processor time of one compilation: a last resort, far above what `compile_steps` allows."""
 
     memory_bytes: int = 512 * MEBIBYTE
-    """Bytes foreseen for one step's arrays, checked before they are allocated."""
+    """Estimated bytes of one step's arrays, checked before they are allocated."""
 
 
 DEFAULT_LIMITS = Limits()
 
 
 class Uncounted(threading.local):
-    """Seconds of this thread that are ours and no constraint's: loops being compiled (see `compiled`)."""
+    """Seconds of this thread that do not count for a constraint: the compilation of loops (see `compiled`)."""
 
     seconds: float = 0.0
 
@@ -77,7 +77,7 @@ uncounted = Uncounted()
 
 
 def counted_time() -> float:
-    """The processor time of this thread, without what is not counted.
+    """The processor time of this thread, without uncounted time.
 
     >>> counted_time() <= time.thread_time()
     True
@@ -87,10 +87,10 @@ def counted_time() -> float:
 
 @dataclass
 class Meter:
-    """What a compilation and its parts have spent so far."""
+    """The work of a compilation and its parts so far."""
 
     steps: int = 0
-    charged: dict[Hashable, object] = field(default_factory=dict)  # results from caches that are paid for
+    charged: dict[Hashable, object] = field(default_factory=dict)  # cached results that were already charged
     start: float = field(default_factory=lambda: counted_time())
     ended: bool = False
 
@@ -103,7 +103,7 @@ class Budget:
     meter: Meter = field(default_factory=Meter)
 
     def check(self, limit: str, needed: float, doing: str) -> None:
-        """Raise `ConstraintTooLarge` if `needed` is more than the limit of that name.
+        """Raise `ConstraintTooLarge` if `needed` exceeds the limit with this name.
 
         >>> Budget(Limits(nfa_states=10)).check("nfa_states", 11, "this pattern")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
@@ -114,7 +114,7 @@ class Budget:
             raise ConstraintTooLarge(limit, allowed, needed, doing)
 
     def spend(self, steps: int, doing: str) -> None:
-        """Count work that was done; raise `ConstraintTooLarge` if the compilation has spent all that it may.
+        """Count finished work; raise `ConstraintTooLarge` if the compilation exceeds its budget.
 
         >>> Budget(Limits(compile_steps=10)).spend(11, "this pattern")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
@@ -129,7 +129,7 @@ class Budget:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Count the work inside as if nothing had been paid for before, and forget what it paid for."""
+        """Count the work inside as if no cached result had been charged before; forget its charges later."""
         paid, self.meter.charged = self.meter.charged, {}
         try:
             yield
@@ -142,7 +142,7 @@ _budget: ContextVar[Budget | None] = ContextVar("diffinity_budget", default=None
 
 
 def current_limits() -> Limits:
-    """The limits in force here.
+    """The current limits.
 
     >>> current_limits() == DEFAULT_LIMITS
     True
@@ -152,7 +152,7 @@ def current_limits() -> Limits:
 
 @contextmanager
 def use_limits(limits: Limits | None = None, **changes: float) -> Iterator[Limits]:
-    """Put other limits in force inside a `with` block: a whole `Limits`, or changes to those in force.
+    """Use other limits inside a `with` block: a whole `Limits`, or changes to the current limits.
 
     >>> with use_limits(dfa_states=7):
     ...     current_limits().dfa_states
@@ -167,7 +167,7 @@ def use_limits(limits: Limits | None = None, **changes: float) -> Iterator[Limit
 
 
 def put_in_force(**changes: float) -> None:
-    """Change the limits in force until the running `contextvars` context ends; `use_limits` is for a block.
+    """Change the limits until the current `contextvars` context ends; `use_limits` is for a block.
 
     >>> from contextvars import copy_context
     >>> copy_context().run(lambda: (put_in_force(dfa_states=7), current_limits().dfa_states))
@@ -180,14 +180,14 @@ def put_in_force(**changes: float) -> None:
 
 @contextmanager
 def compiling(limits: Limits | None = None) -> Iterator[Budget]:
-    """Start a compilation, or join the one that is running: its parts share one meter.
+    """Start a compilation, or join the running compilation: its parts share one meter.
 
     >>> with compiling() as whole, compiling() as part:
     ...     part.meter is whole.meter
     True
     """
     running = _budget.get()
-    if running is not None and running.meter.ended:  # Ctrl-C kept it from being taken away
+    if running is not None and running.meter.ended:  # Ctrl-C prevented its removal
         running = None
     if running is not None and limits in (None, running.limits):
         yield running
@@ -201,15 +201,15 @@ def compiling(limits: Limits | None = None) -> Iterator[Budget]:
     finally:
         if running is None:
             budget.meter.ended = True
-        # Not by a token: where Ctrl-C cut an exit short this may come late, when an outer one is over.
+        # Not by a token: after Ctrl-C during an exit this may run late, when an outer compilation is over.
         if _budget.get() is budget:
             _budget.set(running)
 
 
 def charged_cache(maxsize: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """`lru_cache` for parts of constraints: each compilation is charged once what a result cost when it was made.
+    """`lru_cache` for parts of constraints: each compilation is charged once for the original cost of a result.
 
-    Without that, whether a constraint compiles would depend on what was compiled before it.
+    Otherwise the success of a compilation would depend on earlier compilations.
 
     >>> @charged_cache(maxsize=8)
     ... def twice(x: int) -> int:
@@ -230,7 +230,7 @@ def charged_cache(maxsize: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 before = budget.meter.steps
                 result = function(*args, **kwargs)  # type: ignore[arg-type]
                 cost = budget.meter.steps - before
-                budget.meter.steps = before  # the caller charges it, whether it was found or made
+                budget.meter.steps = before  # the caller charges it, cached or new
                 return result, cost
 
         @wraps(function)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 SIGNS = ("out of memory", "can't allocate memory", "not enough memory")  # of CUDA and of torch's CPU allocator
 BYTES_PER_LOGIT = 4 * 4 + 8  # logits, probabilities, their difference and a gradient; marginals
 BYTES_PER_NUMBER = 6 * 8  # of a latent: z, noise, estimates and shift, in float64
-BYTES_PER_TOKEN = 36  # of a finished text, as Python keeps a number in a tuple
+BYTES_PER_TOKEN = 36  # of a finished text: a Python number in a tuple
 BYTES_PER_TEXT = 1000
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 KEPT_BYTES = 2**29  # of freed memory at most
-LARGEST_KEPT = 2**25  # what glibc allows: larger blocks always go back
+LARGEST_KEPT = 2**25  # glibc's maximum: larger blocks are always returned
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -38,7 +38,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def check_room(model: TextModel, n: int, length: int) -> None:
-    """Refuse what cannot fit: `n` texts of `length` tokens, written one at a time.
+    """Refuse `n` texts of `length` tokens if they do not fit in memory, even one at a time.
 
     >>> import diffinity as dy
     >>> check_room(dy.fit_markov(["a b."]), n=4, length=64)
@@ -46,7 +46,7 @@ def check_room(model: TextModel, n: int, length: int) -> None:
     from diffinity.models.protocol import vocab_size_of
 
     embedding = getattr(model, "embedding", None)
-    width = 1 if embedding is None else embedding.shape[1]  # of the state at a position
+    width = 1 if embedding is None else embedding.shape[1]  # of the state at one position
     bytes_per_text = length * (BYTES_PER_LOGIT * vocab_size_of(model) + BYTES_PER_NUMBER * width)
     needed = bytes_per_text + n * (BYTES_PER_TEXT + BYTES_PER_TOKEN * length)
     free = available_bytes(model.device)
@@ -58,7 +58,7 @@ def check_room(model: TextModel, n: int, length: int) -> None:
 
 
 def available_bytes(device: torch.device) -> int:
-    """What is free for us on a device."""
+    """The free memory on a device in bytes."""
     if device.type == "cuda":
         import torch
 
@@ -67,11 +67,11 @@ def available_bytes(device: torch.device) -> int:
 
 
 def keep_freed_memory() -> bool:
-    """Let this process keep what it frees, up to half a gigabyte; False where the C library can't.
+    """Let this process reuse freed memory, up to half a gigabyte; False if the C library does not support it.
 
-    Logits of a few megabytes come and go at every step. Depending on what else lies in the heap, glibc gives them
-    back to the system and gets them again, page by page, up to a tenth of a step's time. The command line and the
-    benchmarks call this once; a program that uses the library may.
+    Logits of a few megabytes are allocated and freed at every step. Depending on the heap, glibc returns them to
+    the system and gets them again, page by page, which takes up to a tenth of a step's time. The command line and
+    the benchmarks call this once; other programs may call it too.
 
     >>> keep_freed_memory() in (True, False)
     True

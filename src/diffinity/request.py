@@ -24,12 +24,12 @@ Texts = tuple[str, ...]
 ConstraintKeys = tuple[
     str | None, str | None, str | None, str | None, int, str | None, Texts | None, Texts | None, Texts | None
 ]
-GRAMMAR_DEPTH = 5  # how often a recursion of a grammar goes round, unless it is said
-LONGEST_SHOWN = 60  # characters of a wrong value that an error repeats
+GRAMMAR_DEPTH = 5  # the default depth of a grammar's recursion
+LONGEST_SHOWN = 60  # characters of a wrong value in an error
 
 
 class _Asked(BaseModel):
-    """What to satisfy, how many texts and which seed; the descriptions are what an error calls acceptable."""
+    """The constraint fields, the number of texts and the seed; errors quote the descriptions."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
@@ -48,11 +48,11 @@ class _Asked(BaseModel):
     deadline: float | None = Field(None, ge=0, description="a finite number of seconds, at least 0")
 
     def constraint(self) -> Constraint:
-        """All that was asked for at once; any text if nothing was."""
+        """The combination of all constraint fields; any text if there are none."""
         return _compiled_once(*self.constraint_keys())
 
     def constraint_keys(self) -> ConstraintKeys:
-        """What the constraint is made of, hashable: equal for requests that ask for the same."""
+        """A hashable key of the constraint: equal for requests with the same constraint."""
         schema = None if self.json_schema is None else json.dumps(self.json_schema)
         options = None if self.schema_options is None else json.dumps(self.schema_options, sort_keys=True)
         return (
@@ -68,30 +68,30 @@ class _Asked(BaseModel):
         )
 
     def is_free(self) -> bool:
-        """Whether no constraint was asked for."""
+        """Whether there is no constraint."""
         asked = (self.regex, self.json_schema, self.grammar, self.type, self.choice, self.contains)
         return all(part is None for part in asked) and not self.not_regex
 
     def settings(self) -> GenerationSettings:
-        """How to write: all but the constraint, n and the seed.
+        """The generation settings: everything except the constraint, n and the seed.
 
         >>> read_request('{"steps": 8}').settings()
         GenerationSettings({'steps': 8, 'guidance': 'none'})
         """
         asked = {option.name: getattr(self, option.name) for option in shown_options()}
         if self.is_free() and not asked["prefix"] and asked["guidance"] == "auto":
-            asked["guidance"] = "none"  # nothing was asked for, so there is nothing to steer to
+            asked["guidance"] = "none"  # without a constraint there is no guidance
         return GenerationSettings.of(**from_spoken(asked))
 
 
 def _field(option: Option) -> tuple[Any, Any]:
-    if option.name == "length":  # its type has its bounds
+    if option.name == "length":  # its type includes the bounds
         return option.type, Field(option.default, description=option.accepts)
     return option.type, Field(option.default, ge=option.least, gt=option.above, description=option.accepts)
 
 
 class Request(create_model("_Request", __base__=_Asked, **{o.name: _field(o) for o in shown_options()})):  # type: ignore[misc]
-    """What one line of `diffinity batch` may say: `_Asked`, and every option of `GenerationSettings`.
+    """The fields of one line of `diffinity batch`: `_Asked`, and all options of `GenerationSettings`.
 
     >>> request = read_request('{"regex": "[a-z]+", "not_regex": ["no"], "steps": 8}')
     >>> request.constraint().accepts("yes"), request.constraint().accepts("no")
@@ -100,7 +100,7 @@ class Request(create_model("_Request", __base__=_Asked, **{o.name: _field(o) for
 
 
 def read_request(text: str | bytes) -> Request:
-    """The request that a JSON object spells; what is wrong with it is said in one sentence.
+    """The request in a JSON object; an error explains the first problem in one sentence.
 
     >>> read_request('{"regexp": "a"}')  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -108,7 +108,7 @@ def read_request(text: str | bytes) -> Request:
     """
     try:
         request: Request = Request.model_validate_json(text)
-        request.settings()  # refuses names that are none
+        request.settings()  # refuses unknown names
         schema_arguments(request.schema_options, has_schema=request.json_schema is not None)
         return request
     except ValidationError as error:
@@ -116,7 +116,7 @@ def read_request(text: str | bytes) -> Request:
 
 
 def _sentence(error: ValidationError) -> str:
-    """What pydantic found wrong first, in our words."""
+    """The first error of pydantic, in our words."""
     problems = error.errors(include_url=False)
     first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
     if first["type"] == "json_invalid":
@@ -148,7 +148,7 @@ def combined(
     not_regex: Sequence[str] | None = None,
     more: Sequence[Constraint] = (),
 ) -> Constraint | None:
-    """Everything given, joined with "and"; None if nothing was. A schema may be given as its text.
+    """All given constraints, combined with "and"; None if there are none. A schema may be given as text.
 
     >>> combined(regex="[a-z ]+", contains=["old"]).accepts("an old dog")
     True
@@ -170,7 +170,7 @@ def combined(
 
 
 def schema_arguments(given: Mapping[str, Any] | None, *, has_schema: bool = True) -> dict[str, Any]:
-    """The keyword arguments of `JsonSchema` that somebody asks for by name.
+    """The keyword arguments of `JsonSchema` by name; refuses unknown names.
 
     >>> schema_arguments({"opened": True})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -189,7 +189,7 @@ def schema_arguments(given: Mapping[str, Any] | None, *, has_schema: bool = True
 
 
 def named_type(name: str, said: str = "type", modules: Collection[str] | None = None) -> object:
-    """The object that `module:Name` names; the current folder is looked in too. `modules` are those allowed.
+    """The object `module:Name`, also from the current folder. Only modules in `modules` are allowed.
 
     >>> named_type("uuid:UUID").__name__
     'UUID'
@@ -202,7 +202,7 @@ def named_type(name: str, said: str = "type", modules: Collection[str] | None = 
     sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # importing runs the user's code, which may fail in any way
+    except Exception as error:  # importing runs the user's code, which may raise anything
         raise InvalidArgument(
             f"{said} {name}: importing {module_name!r} failed with {type(error).__name__}: {error}"
         ) from None
@@ -225,7 +225,7 @@ def _compiled_once(
     contains: tuple[str, ...] | None,
     not_regex: tuple[str, ...] | None,
 ) -> Constraint:
-    """As `combined`; a constraint keeps its automaton, so many requests that differ only in seed share one."""
+    """Like `combined`, cached: requests that differ only in seed share a constraint and its automaton."""
     asked = combined(
         regex=regex,
         json_schema=json_schema,
@@ -251,7 +251,7 @@ def in_words(
     not_regex: Sequence[str] | None = None,
     prefix: str = "",
 ) -> list[tuple[str, str]]:
-    """The constraints for a person: what each says of the text, and in which words; a schema and a type by name.
+    """The constraints in words: pairs of a description and the source; a schema and a type by name.
 
     >>> in_words(regex="a+", contains=["cat", "dog"])
     [('matches the regular expression', 'a+'), ('contains the words', 'cat, dog')]

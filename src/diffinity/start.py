@@ -12,13 +12,13 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-INTERRUPTED = 130  # what a shell says of a program that Ctrl-C ended
+INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 IMPORTING = "<frozen importlib._bootstrap>"
 SHOW_CURSOR = b"\x1b[?25h"
 
 
 def end_interrupted() -> NoReturn:
-    """Say so and end at once: an import that is cut short can't be taken back."""
+    """Print a message and exit at once: an interrupted import can't be undone."""
     if os.isatty(2):
         os.write(2, SHOW_CURSOR)
     os.write(2, b"interrupted\n")
@@ -26,9 +26,9 @@ def end_interrupted() -> NoReturn:
 
 
 def on_interrupt(_signal: int, frame: FrameType | None) -> None:
-    """Ctrl-C: while modules are being imported the end, else a KeyboardInterrupt as ever.
+    """Ctrl-C: exit during imports, otherwise raise KeyboardInterrupt as usual.
 
-    An interrupted import of a compiled module shows as a traceback, or as another error, or not at all.
+    An interrupted import of a compiled module gives a traceback, another error, or nothing.
     """
     while frame is not None:
         if frame.f_code.co_filename == IMPORTING:
@@ -38,26 +38,26 @@ def on_interrupt(_signal: int, frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Run the command line; what goes wrong is one sentence and a non-zero exit (see `commands.console`)."""
+    """Run the command line; an error is one sentence and a non-zero exit (see `commands.console`)."""
     try:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # unless it is ignored
             signal.signal(signal.SIGINT, on_interrupt)
-        gc.disable()  # modules make 300,000 objects, of which none is garbage; `run` enables it again
+        gc.disable()  # modules create 300,000 objects and no garbage; `run` enables it again
         from diffinity.cli import run
 
         try:
             run()
         finally:
             sys.stdout.flush()
-    except KeyboardInterrupt:  # before a command had begun, or after it
+    except KeyboardInterrupt:  # before or after a command
         end_interrupted()
     except OSError as error:
         _end_without_output(error)
 
 
 def _end_without_output(error: OSError) -> NoReturn:
-    """Our output can't be written: nothing may be tried again when the interpreter ends."""
-    if not isinstance(error, BrokenPipeError):  # if nobody reads what we print there is nothing to say
+    """Output can't be written: exit without another attempt when the interpreter ends."""
+    if not isinstance(error, BrokenPipeError):  # a closed pipe needs no message
         os.write(2, f"error: {error.strerror or error}\n".encode())
     os._exit(1)
 

@@ -34,11 +34,11 @@ M = TypeVar("M", bound=TextModel)
 
 
 class TextModelLaws(Generic[M]):
-    """What every model must satisfy."""
+    """The laws of every model."""
 
-    length = 6  # of the strings that the laws try
-    tolerance = 1e-4  # of logits in another batch
-    constraint = Regex("[a-z ]{1,3}")  # whose letters the tokenizer must have
+    length = 6  # of the tested strings
+    tolerance = 1e-4  # between logits in different batches
+    constraint = Regex("[a-z ]{1,3}")  # the tokenizer must have these letters
 
     @staticmethod
     def model() -> Any:
@@ -51,7 +51,7 @@ class TextModelLaws(Generic[M]):
     def test_there_is_a_vocabulary_entry_for_every_logit(self) -> None:
         model = self.model()
         assert len(vocabulary_of(model)) == vocab_size_of(model)
-        assert vocabulary_of(model) is vocabulary_of(model)  # made once
+        assert vocabulary_of(model) is vocabulary_of(model)  # cached
 
     def test_the_end_token_is_a_token(self) -> None:
         model = self.model()
@@ -67,7 +67,7 @@ class TextModelLaws(Generic[M]):
 
 
 class EmbeddingDiffusionLaws(TextModelLaws[EmbeddingDiffusion]):
-    """What a denoiser of embeddings must satisfy.
+    """The laws of a denoiser of embeddings.
 
     >>> import diffinity as dy
     >>> class Laws(EmbeddingDiffusionLaws):
@@ -114,7 +114,7 @@ class EmbeddingDiffusionLaws(TextModelLaws[EmbeddingDiffusion]):
 
 
 class TokenDiffusionLaws(TextModelLaws[TokenDiffusion]):
-    """What a denoiser of tokens must satisfy.
+    """The laws of a denoiser of tokens.
 
     >>> import diffinity as dy
     >>> class Laws(TokenDiffusionLaws):
@@ -168,7 +168,7 @@ class TokenDiffusionLaws(TextModelLaws[TokenDiffusion]):
 
 
 class CausalModelLaws(TextModelLaws[CausalModel]):
-    """What a model that predicts the next token must satisfy.
+    """The laws of a model that predicts the next token.
 
     >>> from diffinity.models.tokenization import train_bpe
     >>> from diffinity.models.transformer import AutoregressiveLM, Transformer, TransformerConfig

@@ -19,10 +19,10 @@ from diffinity.generation import Generated
 from diffinity.models.protocol import TextModel
 from diffinity.processes.base import State, draft_of
 
-MOST_CELLS = 400_000  # tokens on a page, over samples and frames: some 4 MB
+MOST_CELLS = 400_000  # tokens on a page, over samples and frames: about 4 MB
 MOST_SAMPLES = 32  # on a page
 PLACE_OF_DATA = "/*TRACE*/null"
-REPLACED = "\ufffd"  # what stands in a text for bytes that are no whole character
+REPLACED = "\ufffd"  # replaces bytes that are not a whole character
 LONGEST_CHARACTER = 4  # bytes, and so tokens, of one UTF-8 character
 
 
@@ -33,11 +33,11 @@ class Frame:
     step: int
     tokens: NDArray[np.int32]  # (B, L): the most probable token at every position
     confidence: NDArray[np.uint8]  # (B, L): its probability, in percent
-    log_acceptance: tuple[float, ...] | None  # (B,): log P(L) as the guidance saw it; None where unguided
+    log_acceptance: tuple[float, ...] | None  # (B,): log P(L) from the guidance; None without guidance
 
     @staticmethod
     def of(step: int, state: State, particles: int = 1) -> Frame:
-        """The frame of what `callback_on_step_end` is given; of `particles` rows a text only the first."""
+        """The frame of a state from `callback_on_step_end`; only the first of the `particles` rows of a text."""
         tokens, confidence = draft_of(state)  # (B, L)
         seen = None if state.prediction is None else state.prediction.log_acceptance
         return Frame(
@@ -50,7 +50,7 @@ class Frame:
 
 @dataclass
 class Trace:
-    """Collects the frames of a run: give it to `generate` as `callback_on_step_end`.
+    """Collects the frames of a run: pass it to `generate` as `callback_on_step_end`.
 
     >>> import diffinity as dy
     >>> model, trace = dy.fit_markov(["a b.", "b a."]), Trace()
@@ -75,7 +75,7 @@ class Trace:
         constraint: Sequence[tuple[str, str]] = (),
         settings: Mapping[str, object] | None = None,
     ) -> str:
-        """The HTML page: the constraint (as `request.in_words` has it), the settings, and every draft."""
+        """The HTML page: the constraint (from `request.in_words`), the settings, and all drafts."""
         pieces = Pieces(model)
         samples = self._samples(texts)
         every = max(1, -(-sum(sample.cells() for sample in samples) // MOST_CELLS))
@@ -86,7 +86,7 @@ class Trace:
             "particles": self.particles,
             "samples": [sample.as_json(pieces, every) for sample in samples],
         }
-        data["pieces"] = pieces.known  # filled by now
+        data["pieces"] = pieces.known  # complete at this point
         template = files("diffinity").joinpath("trace_page.html").read_text(encoding="utf-8")
         return template.replace(PLACE_OF_DATA, _for_script(data), 1)
 
@@ -98,9 +98,9 @@ class Trace:
 
 
 class Pieces:
-    """The texts of tokens, each kept once; the page has their numbers.
+    """The distinct texts of tokens; the page refers to them by number.
 
-    Tokens that hold parts of one UTF-8 character are one piece together.
+    Tokens that contain parts of one UTF-8 character form one piece.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["ab é"])
@@ -115,7 +115,7 @@ class Pieces:
         self._numbers: dict[tuple[int, ...], int] = {}
 
     def spelled(self, ids: Sequence[int]) -> list[tuple[int, int]]:
-        """The pieces of the ids, each with how many of them it takes; a start token is a piece without text."""
+        """The pieces of the ids, each with its number of tokens; a start token is a piece without text."""
         place = self._start(ids)
         pieces = [(self._number(()), place)] if place else []
         while place < len(ids):
@@ -125,7 +125,7 @@ class Pieces:
         return pieces
 
     def _size(self, ids: Sequence[int]) -> int:
-        """How many tokens make whole characters; 1 if none of these do."""
+        """The number of first tokens that form whole characters; 1 if none do."""
         whole = (
             size for size in range(1, len(ids) + 1) if REPLACED not in self.known[self._number(tuple(ids[:size]))]
         )
@@ -155,11 +155,11 @@ class _Sample:
     generated: Generated
 
     def cells(self) -> int:
-        """How many tokens all its frames have."""
+        """The number of tokens in all its frames."""
         return len(self.frames) * int(self.frames[0].tokens.shape[1])
 
     def as_json(self, pieces: Pieces, every: int) -> dict[str, Any]:
-        """What the page is told; of the steps every so many, and always the last."""
+        """The data for the page: every n-th step, and always the last step."""
         spelled = pieces.spelled(pieces.before_end(self.generated.tokens))
         draft = self.frames[-1].tokens[self.index].tolist()
         differs = [a != b for a, b in zip(self.generated.tokens, draft, strict=True)]
@@ -191,7 +191,7 @@ class _Sample:
 def _merged(
     values: Sequence[int], spelled: Sequence[tuple[int, int]], how: Callable[[Sequence[int]], int]
 ) -> list[int]:
-    """One value per piece, out of one per token."""
+    """One value per piece, from one value per token."""
     ends = list(accumulate(size for _, size in spelled))
     return [how(values[end - size : end]) for end, (_, size) in zip(ends, spelled, strict=True)]
 
@@ -201,6 +201,6 @@ def _finite(x: float) -> float | None:
 
 
 def _for_script(data: object) -> str:
-    """JSON that may stand inside a script element: nothing in it can close the element or open a comment."""
+    """JSON that is safe inside a script element: it can neither close the element nor open a comment."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

@@ -25,11 +25,11 @@ from diffinity.processes.causal import CausalProcess, check_draw
 class AutoregressiveSystem:
     """Constrained decoding of a causal language model, as Guidance and Outlines do it.
 
-    `model` is our companion or `hf:NAME` for any causal model of `transformers`. At every step the engine's mask
-    is put on the logits and a token drawn, until the end token (allowed where the text is complete) or until
-    `length` tokens, the end token among them, are spent. `llguidance` and `outlines-core` know nothing of the
-    length, so their texts may be cut off; `none` allows everything. `diffinity` is our own process, as
-    `dy.generate` runs it: it allows only what can be completed within the length.
+    `model` is the embedded autoregressive model or `hf:NAME` for any causal model of `transformers`. At every step
+    the engine's mask is applied to the logits and a token is drawn, until the end token (allowed if the text is
+    complete) or until `length` tokens, including the end token. `llguidance` and `outlines-core` do not know the
+    length, so their texts may be cut off; `none` allows all tokens. `diffinity` is our own process, as in
+    `dy.generate`: it allows only tokens after which the text can be completed within the length.
 
     >>> import diffinity as dy
     >>> from diffinity.models.tokenization import train_bpe
@@ -100,7 +100,7 @@ class AutoregressiveSystem:
         return texts
 
     def _decode(self, matchers: list[Matcher], generators: list[torch.Generator], length: int) -> list[list[int]]:
-        """The token ids of each text, with the end token where it was reached."""
+        """The token ids of each text, with the end token if it was reached."""
         end = self._causal.eos_token_id
         assert end is not None
         sequences: list[list[int]] = [[] for _ in matchers]
@@ -111,7 +111,7 @@ class AutoregressiveSystem:
             last = torch.full((len(matchers),), end)
             for i in sorted(running):
                 allowed = matchers[i].allowed()
-                if not allowed.any():  # an engine's dead end: what stands there is all there is
+                if not allowed.any():  # an engine's dead end: the text stops here
                     running.remove(i)
                     continue
                 token = self._drawn(np.where(allowed, logits[i], -np.inf), generators[i])
@@ -127,7 +127,7 @@ class AutoregressiveSystem:
         return sequences
 
     def _drawn(self, scores: NDArray[np.float64], generator: torch.Generator) -> int:
-        """One token by scores (V,); every call takes one number from the generator, whatever comes of it."""
+        """One token drawn by scores (V,); every call takes exactly one number from the generator."""
         uniform = torch.rand((1,), generator=generator, dtype=torch.float64).numpy()
         if self.temperature == 0:
             return int(scores.argmax())

@@ -8,15 +8,15 @@ from diffinity.constraints.base import Constraint
 
 
 class System(Protocol):
-    """One way to write texts under a constraint, ours or another's.
+    """A system that generates texts under a constraint, ours or a baseline.
 
     A system that can't express a constraint raises `UnsupportedConstraint`; the benchmark then reports the
-    constraint as not expressible by it, apart from the failures.
+    constraint as not expressible, separately from failures.
     """
 
     @property
     def name(self) -> str:
-        """How tables call it; stable, because results on disk are filed under it."""
+        """Its name in tables; stable, because results on disk use it."""
         ...
 
     def generate(self, constraint: Constraint, n: int, length: int, seed: int) -> list[str]:

@@ -1,6 +1,6 @@
 """Classifier guidance as a baseline: a small classifier is trained for every constraint, on first use.
 
-The paper's method needs no such training: no examples and no classifier are made before the first text.
+The paper's method needs no such training.
 """
 
 from __future__ import annotations
@@ -30,18 +30,17 @@ from diffinity.guidance.classifier import ClassifierGuidance, ClassifierHead, Fo
 from diffinity.models.pretrained import PretrainedLM, load_strictly, read_tensors
 from diffinity.models.protocol import DiffusionLM, vocabulary_of
 
-CACHE_VERSION = 1  # raise it when the same settings would give other weights
+CACHE_VERSION = 1  # increase it when the same settings give other weights
 
-MOST_OTHERS = 16  # constraints whose texts are negatives, drawn from those given
+MOST_OTHERS = 16  # constraints whose texts are negatives, drawn from `others`
 
 
 @dataclass(frozen=True, eq=False)
 class ClassifierSystem:
     """Guidance by a classifier in one of three forms, decoded by argmax; see docs/classifier-guidance.md.
 
-    `others` are constraints whose texts serve as negatives (a suite's own). With `cache` a folder, the weights of
-    every classifier, its examples and the model's samples are kept there and read again; the texts are the same
-    either way.
+    `others` are constraints whose texts serve as negatives (a suite's own). If `cache` is a folder, the weights of
+    every classifier, its examples and the model's samples are stored there and reused; the texts do not change.
 
     >>> import diffinity as dy
     >>> ClassifierSystem(dy.fit_markov(["a cat."]), "latent").name
@@ -78,7 +77,7 @@ class ClassifierSystem:
         object.__setattr__(self, "name", self.name or f"classifier-{self.form}")
 
     def generate(self, constraint: Constraint, n: int, length: int, seed: int) -> list[str]:
-        """`n` texts of at most `length` tokens; text i has the seed (seed, i). Trains first where need be."""
+        """`n` texts of at most `length` tokens; text i has the seed (seed, i). Trains first if necessary."""
         guidance = ClassifierGuidance(self.trained(constraint, length).classifier, self.scale)
         return guided_texts(
             self.model,
@@ -92,18 +91,18 @@ class ClassifierSystem:
         )
 
     def auc(self, constraint: Constraint, length: int | None = None) -> Auc:
-        """How well the classifier of a constraint tells held-out texts apart; trains it where need be."""
+        """The AUC of a constraint's classifier on held-out texts; trains it if necessary."""
         return self.trained(constraint, length).auc
 
     def exact_auc(self, constraint: Constraint, length: int | None = None) -> Auc:
-        """The same measure of the exact log P(L), with which a classifier's AUC is to be compared."""
+        """The AUC of the exact log P(L), for comparison with a classifier's AUC."""
         length = self.model.sampling_defaults.length if length is None else length
         examples = self.examples(constraint, length)
         automaton = align(constraint, self._vocabulary, "eos")
         return exact_auc(self.model, automaton, examples.where(examples.held_out), self.seed)
 
     def trained(self, constraint: Constraint, length: int | None = None) -> Trained:
-        """The classifier of a constraint for texts of `length` tokens: known, read from the cache, or trained."""
+        """The classifier of a constraint for texts of `length` tokens: from memory, from the cache, or trained."""
         length = self.model.sampling_defaults.length if length is None else length
         language = constraint.dfa().fingerprint
         known = self._trained.get((language, length))
@@ -121,7 +120,7 @@ class ClassifierSystem:
         return known
 
     def examples(self, constraint: Constraint, length: int) -> Examples:
-        """The texts that the classifier of a constraint is trained and measured on, the same in all forms."""
+        """The training and test texts of a constraint's classifier, the same for all forms."""
         path = self._path("examples", length, constraint.dfa().fingerprint)
         if path is not None and path.is_file():
             return read_examples(path, self.model.device)
@@ -133,7 +132,7 @@ class ClassifierSystem:
         return made
 
     def _seed_of(self, constraint: Constraint) -> int:
-        """A seed of its own for every constraint, the same whatever was trained before."""
+        """A separate seed for every constraint, independent of earlier training."""
         language = int(constraint.dfa().fingerprint[:16], 16)
         return int(np.random.SeedSequence((self.seed, language)).generate_state(1, np.uint32)[0])
 
@@ -160,7 +159,7 @@ class ClassifierSystem:
 
     @cached_property
     def _chosen(self) -> list[Constraint]:
-        """Some of the others, without those that do not compile: `_path` needs them before anything is made."""
+        """A selection of `others`, without constraints that do not compile; `_path` needs it first."""
         chosen = []
         for i in np.random.default_rng(self.seed).permutation(len(self.others))[:MOST_OTHERS]:
             with suppress(ConstraintError):
@@ -174,7 +173,7 @@ class ClassifierSystem:
 
     @cached_property
     def _fingerprint(self) -> str:
-        """A name for the model: equal for equal weights and tokenizer."""
+        """A hash of the model's weights and tokenizer."""
         assert isinstance(self.model, PretrainedLM)
         digest = hashlib.blake2b(self.model.tokenizer.to_str().encode(), digest_size=16)
         for name, tensor in sorted(self.model.tensors().items()):
@@ -183,7 +182,7 @@ class ClassifierSystem:
         return digest.hexdigest()
 
     def _path(self, kind: str, length: int, *facts: object) -> Path | None:
-        """The file of the cache for something that depends on these facts beside the model and the settings."""
+        """The cache file for data that depends on these facts, the model and the settings."""
         if self.cache is None:
             return None
         known: list[object] = [CACHE_VERSION, self._fingerprint, length, self.seed, *facts]
@@ -195,13 +194,13 @@ class ClassifierSystem:
 
 
 def write_examples(path: Path, examples: Examples) -> None:
-    """Keep examples in a safetensors file."""
+    """Write examples to a safetensors file."""
     flags = {name: torch.from_numpy(getattr(examples, name)) for name in ("label", "near", "held_out")}
     write_file(path, {"tokens": examples.tokens, **flags}, {})
 
 
 def read_examples(path: Path, device: torch.device) -> Examples:
-    """What `write_examples` kept.
+    """Read the examples that `write_examples` wrote.
 
     >>> read_examples(Path("none.safetensors"), torch.device("cpu"))
     Traceback (most recent call last):
@@ -216,13 +215,13 @@ def read_examples(path: Path, device: torch.device) -> Examples:
 
 
 def write_trained(path: Path, trained: Trained) -> None:
-    """Keep a classifier with its measure in a safetensors file."""
+    """Write a classifier with its AUC to a safetensors file."""
     about = {"telling": json.dumps(trained.classifier.telling), "auc": json.dumps(asdict(trained.auc))}
     write_file(path, trained.classifier.head.state_dict(), about)
 
 
 def read_trained(path: Path, form: Form) -> Trained:
-    """What `write_trained` kept.
+    """Read the classifier that `write_trained` wrote.
 
     >>> read_trained(Path("none.safetensors"), "latent")
     Traceback (most recent call last):
@@ -242,7 +241,7 @@ def read_trained(path: Path, form: Form) -> Trained:
 
 
 def write_file(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write a safetensors file whole or not at all: another process may be reading or writing it."""
+    """Write a safetensors file atomically: another process may read or write it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(f".{os.getpid()}")
     save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, unfinished, metadata)

@@ -25,16 +25,16 @@ from diffinity.models.protocol import DiffusionLM
 from diffinity.models.schedule import NoiseLevel
 from diffinity.sampling import sample
 
-REDRAWN_AT = (0.75, 0.5, 0.25)  # times, noisy to clean: the first makes room for the constraint, the rest mend
-SHARPER = 1.5  # factor on logits: positions are drawn independently, which makes a text wilder than the model is
-HELD_OUT = 0.25  # of the model's samples, with all that is made from them
-ROUNDS = 2  # over all words of a text, in search of a near miss
-PASS = 64  # sequences a network call
+REDRAWN_AT = (0.75, 0.5, 0.25)  # times, noisy to clean: the first makes room for the constraint, the rest mend it
+SHARPER = 1.5  # factor on logits: independent draws per position make a text more random than the model
+HELD_OUT = 0.25  # of the model's samples, with all texts derived from them
+ROUNDS = 2  # over all words of a text, to find a near miss
+PASS = 64  # sequences per network call
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Token sequences with what they are; held-out ones share no sample of the model with the others."""
+    """Token sequences with labels; held-out sequences share no sample of the model with the others."""
 
     tokens: Tensor  # (N, L)
     label: NDArray[np.bool_]  # (N,)
@@ -42,18 +42,18 @@ class Examples:
     held_out: NDArray[np.bool_]  # (N,)
 
     def where(self, chosen: NDArray[np.bool_]) -> Examples:
-        """The chosen (N,) of them."""
+        """The examples selected by `chosen` (N,)."""
         rows = torch.from_numpy(np.flatnonzero(chosen)).to(self.tokens.device)
         return Examples(self.tokens[rows], self.label[chosen], self.near[chosen], self.held_out[chosen])
 
 
 @dataclass(frozen=True)
 class Pool:
-    """What the classifiers of all constraints share: samples, and texts for other constraints or for none."""
+    """The shared data of all classifiers: samples, and texts for other constraints or for none."""
 
     samples: Tensor  # (M, L)
     texts: Tensor  # (N, L)
-    origin: NDArray[np.int64]  # (N,) the sample that a text was made from
+    origin: NDArray[np.int64]  # (N,) the sample that a text was derived from
 
 
 def own_samples(model: DiffusionLM, n: int, length: int, steps: int, seed: int = 0) -> Tensor:
@@ -73,7 +73,7 @@ def own_samples(model: DiffusionLM, n: int, length: int, steps: int, seed: int =
 def redraw(
     model: DiffusionLM, tokens: Tensor, automaton: TokenAutomaton | None, generator: torch.Generator
 ) -> Tensor:
-    """Texts (N, L) like `tokens` (N, L): noised and drawn anew, given acceptance by the automaton if there is one.
+    """Texts (N, L) similar to `tokens` (N, L): noised and drawn again, given acceptance if there is an automaton.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["a cat.", "a dog."])
@@ -131,9 +131,9 @@ def make_pool(
     n: int,
     seed: int,
 ) -> Pool:
-    """At least `n` texts: half for no constraint at all, where guidance begins, an equal share for each other one.
+    """At least `n` texts: half without a constraint, where guidance begins, the rest shared evenly by `others`.
 
-    Others that are too large, or that no text of this length satisfies, are left out.
+    Constraints that are too large, or that no text of this length satisfies, are left out.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["a cat.", "a dog."])
@@ -165,10 +165,10 @@ def make_pool(
 def make_examples(
     model: DiffusionLM, vocabulary: Vocabulary, constraint: Constraint, pool: Pool, positives: int, seed: int
 ) -> Examples:
-    """`positives` texts that satisfy the constraint, a near miss of each where one is found, and the pool's texts.
+    """`positives` texts that satisfy the constraint, a near miss of each if one is found, and the pool's texts.
 
-    Raises `InfeasibleConstraint` where no text of this length satisfies it, and `UnsupportedConstraint` where no
-    text was found that fails it.
+    Raises `InfeasibleConstraint` if no text of this length satisfies the constraint, and `UnsupportedConstraint`
+    if no text was found that fails it.
     """
     length, m = pool.samples.shape[1], pool.samples.shape[0]
     automaton = align(constraint, vocabulary, "eos")
@@ -234,7 +234,8 @@ def near_miss(
 ) -> list[int] | None:
     """The token sequence with one word replaced, deleted or swapped, or one token replaced, so that it fails.
 
-    None where no such change was found. A word is a token that begins with white space and those up to the next.
+    None if no such change was found. A word is a token that begins with white space and the tokens up to the next
+    word.
 
     >>> import diffinity as dy
     >>> vocabulary = Vocabulary([b"a", b" b", b" c", None], eos_id=3)
@@ -245,7 +246,7 @@ def near_miss(
     words = _words(text, vocabulary)
     for place in np.concatenate([rng.permutation(len(words)) for _ in range(ROUNDS)]):
         changed = _changed(words, int(place), vocabulary, donors[int(rng.integers(len(donors)))], rng)
-        # What fails must be the text, not its missing end: it may not grow into the last position.
+        # The text must fail, not its missing end: it may not grow into the last position.
         if len(changed) < len(ids) and not constraint.accepts(vocabulary.spell(changed)):
             rest = ids[len(text) :]
             return [*changed, *rest, *([end] * len(ids) if end is not None else rest)][: len(ids)]

@@ -25,8 +25,8 @@ from diffinity.models.protocol import DiffusionLM
 from diffinity.models.schedule import NoiseLevel
 
 BATCH = 64
-TELLING = 32  # tokens that a classifier begins with
-VIEWS = 4  # noise levels of each text, where features come from the denoiser
+TELLING = 32  # tokens that initialise a classifier
+VIEWS = 4  # noise levels of each text, if features come from the denoiser
 LEARNING_RATE = 3e-3
 WEIGHT_DECAY = 0.02
 BANDS = ((0.0, 1 / 3), (1 / 3, 2 / 3), (2 / 3, 1.0))  # of time: low, middle and high noise
@@ -43,7 +43,7 @@ class BandAuc:
 
 @dataclass(frozen=True)
 class Auc:
-    """How well a classifier does on held-out texts: over all noise levels, and by thirds of the schedule."""
+    """The AUC of a classifier on held-out texts: over all noise levels, and by thirds of the schedule."""
 
     overall: float
     by_noise: tuple[BandAuc, ...]  # clean to noisy
@@ -52,7 +52,7 @@ class Auc:
 
 @dataclass(frozen=True)
 class Trained:
-    """A classifier and its measure."""
+    """A classifier and its AUC."""
 
     classifier: NoisyClassifier
     auc: Auc
@@ -60,7 +60,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Noised:
-    """What a classifier sees of texts at several noise levels."""
+    """The input of a classifier for texts at several noise levels."""
 
     features: Tensor  # (K, N, L, F), noisy to clean
     noise_level: Tensor  # (K, N)
@@ -127,7 +127,7 @@ def _observe_pass(
 
 
 def _noisier(z: Tensor, here: Tensor, there: Tensor, generator: torch.Generator) -> Tensor:
-    """z (N, L, d) at levels `here` (N,) taken on to the higher levels `there`: q(z_t | z_s)."""
+    """z (N, L, d) at noise levels `here` (N,), noised further to the levels `there`: q(z_t | z_s)."""
     now, then = NoiseLevel(here[:, None, None]), NoiseLevel(there[:, None, None])
     ratio = then.alpha / now.alpha
     spread = (then.sigma_squared - ratio**2 * now.sigma_squared).clamp(min=0).sqrt()
@@ -136,9 +136,10 @@ def _noisier(z: Tensor, here: Tensor, there: Tensor, generator: torch.Generator)
 
 
 def train(model: DiffusionLM, form: Form, examples: Examples, steps: int, seed: int) -> Trained:
-    """A classifier for the examples that are not held out, and its AUC on those that are; the same for a seed.
+    """A classifier trained on the examples that are not held out, and its AUC on the held-out examples.
 
-    Every batch is half positives, a quarter near misses and a quarter other texts (what there is of them).
+    Training is deterministic for a seed. Every batch is half positives, a quarter near misses and a quarter other
+    texts, as far as they exist.
     """
     learned = examples.where(~examples.held_out)
     generator = torch.Generator().manual_seed(seed)
@@ -172,7 +173,7 @@ def train(model: DiffusionLM, form: Form, examples: Examples, steps: int, seed: 
 def untrained(
     model: DiffusionLM, form: Form, telling: tuple[int, ...], examples: Examples, seed: int
 ) -> NoisyClassifier:
-    """A classifier that reads the telling tokens and knows nothing of what they mean yet."""
+    """A classifier that reads the telling tokens, before training."""
     readers = token_readers(model, form, telling)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -182,7 +183,7 @@ def untrained(
 
 
 def _groups(examples: Examples) -> list[tuple[NDArray[np.int64], int]]:
-    """Rows to draw a batch from, with how many of each."""
+    """The groups of rows to draw a batch from, with the number of rows from each."""
     positives = np.flatnonzero(examples.label)
     kinds = [np.flatnonzero(~examples.label & (examples.near == near)) for near in (True, False)]
     negatives = [rows for rows in kinds if len(rows)]
@@ -204,9 +205,9 @@ def measure(
 
 @torch.no_grad()
 def exact_auc(model: DiffusionLM, automaton: TokenAutomaton, examples: Examples, seed: int) -> Auc:
-    """The same measure of log P(L) by the exact programme on the denoiser's distributions: what there is to see.
+    """The AUC of the exact log P(L) of the denoiser's distributions: the achievable AUC.
 
-    A classifier that comes near it is as good as the noise allows, however low the number.
+    A classifier close to this value is as good as the noise allows, even if the value is low.
     """
     generator = torch.Generator().manual_seed(seed)
     scores = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# Keywords through which several schemas meet in one object: a closed part would rule out the others' properties.
+# Keywords that apply several schemas to one object: closing one schema would exclude the others' properties.
 MEETING = {
     "allOf", "if", "not", "dependentSchemas", "dependencies", "unevaluatedProperties",
     "$dynamicRef", "$recursiveRef",
@@ -20,10 +20,10 @@ NOT_SCHEMAS = {"const", "enum", "default", "examples", "required"}
 
 
 def closed_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with `additionalProperties: false` in every object that names its properties and says no more.
+    """The schema with `additionalProperties: false` in every object that only lists its properties.
 
-    Unchanged where schemas meet in one object (`allOf`, `if`, properties beside `anyOf` or `$ref` …), where
-    closing one of them could leave nothing.
+    Objects with several schemas (`allOf`, `if`, properties beside `anyOf` or `$ref` …) are not changed, because
+    closing one schema could exclude all values.
 
     >>> closed_schema({"type": "object", "properties": {"a": {}}, "required": ["b"]})["properties"]
     {'a': {}, 'b': {}}
@@ -61,5 +61,5 @@ def _parts(node: dict[str, Any], is_schema: bool) -> list[tuple[str, Any]]:
 
 
 def _holds_schema(key: str, is_schema: bool) -> bool:
-    """Whether what stands under a key is a schema, rather than names with schemas."""
+    """Whether the value of a key is a schema, not a map from names to schemas."""
     return not is_schema or key not in ("properties", "patternProperties", "$defs", "definitions")

@@ -21,7 +21,7 @@ ROWS = 256  # particles in one pass of the network
 
 @dataclass(frozen=True)
 class Drawn:
-    """Texts given the constraint, and the logarithm of the estimate of P(L), one of each run of K particles."""
+    """Texts given the constraint, and the log of the estimate of P(L), one for each run of K particles."""
 
     texts: list[str]
     log_probability: list[float]
@@ -31,8 +31,8 @@ class Drawn:
 class ConditionalSystem:
     """Texts of a causal model given that they satisfy the constraint within the length, `particles` for each.
 
-    What the length and its end token mean is as in `AutoregressiveSystem` with the engine `diffinity`; every text
-    satisfies the constraint, whatever the number of particles.
+    The length and the end token have the same meaning as in `AutoregressiveSystem` with the engine `diffinity`.
+    Every text satisfies the constraint, with any number of particles.
 
     >>> import diffinity as dy
     >>> from diffinity.models.tokenization import train_bpe
@@ -60,9 +60,9 @@ class ConditionalSystem:
         return self.draw(constraint, n, length, seed).texts
 
     def draw(self, constraint: Constraint, n: int, length: int, seed: int) -> Drawn:
-        """As `generate`, with the estimates of log P(L) that come with the texts.
+        """Like `generate`, with the estimates of log P(L).
 
-        `InfeasibleConstraint` is raised where no text fits the length.
+        Raises `InfeasibleConstraint` if no text fits the length.
         """
         if n < 1 or length < 1:
             raise InvalidArgument(f"n and length must be at least 1, but are {n} and {length}")

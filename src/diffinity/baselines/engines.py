@@ -16,19 +16,19 @@ EngineName = Literal["llguidance", "outlines-core", "diffinity", "none"]  # diff
 
 
 class Matcher(Protocol):
-    """Where one text stands in a constraint."""
+    """The state of one text in a constraint."""
 
     def allowed(self) -> NDArray[np.bool_]:
-        """(V,): the tokens that may come next; the end token is one of them when the text is complete."""
+        """(V,): the allowed next tokens, including the end token if the text is complete."""
         ...
 
     def advance(self, token: int) -> None:
-        """Take one of the allowed tokens, other than the end token."""
+        """Append an allowed token, other than the end token."""
         ...
 
 
 class Engine(Protocol):
-    """One way to find what may come next."""
+    """A method to compute the allowed next tokens."""
 
     def matchers(self, constraint: Constraint, model: CausalModel, n: int, length: int) -> list[Matcher]:
         """n matchers at the start of a text of at most `length` tokens."""
@@ -60,7 +60,7 @@ class NoEngine:
 
 
 def engine_named(name: str) -> Engine:
-    """The engine of that name; the package that it needs is imported here.
+    """The engine with this name; its package is imported here.
 
     >>> type(engine_named("none")).__name__
     'NoEngine'

@@ -29,7 +29,7 @@ ANY_TEXT = r"/[\x{0}-\x{10FFFF}]*/"
 
 
 class LlguidanceEngine:
-    """The engine `llguidance`. It does not know the length: a text may be cut off by it."""
+    """The engine `llguidance`. It does not know the length, so a text may be cut off."""
 
     def matchers(self, constraint: Constraint, model: CausalModel, n: int, length: int) -> list[Matcher]:
         vocabulary, tokenizer = vocabulary_of(model), llguidance_tokenizer(model)
@@ -67,7 +67,7 @@ def _check(matcher: Any) -> None:
 class TokensForLlguidance:
     """A vocabulary in the form that llguidance wraps: the bytes of every token, and a way to encode bytes.
 
-    Where the next bytes are forced, llguidance allows only the token that the encoding starts with.
+    If the next bytes are forced, llguidance allows only the first token of their encoding.
     """
 
     def __init__(self, vocabulary: Vocabulary, tokenizer: Tokenizer) -> None:
@@ -130,7 +130,7 @@ def _terminal(constraint: Constraint) -> str:
     match constraint:
         case And(parts):
             return "(" + " & ".join(map(_terminal, parts)) + ")" if parts else ANY_TEXT
-        case Not(part):  # its complement also has what is not UTF-8
+        case Not(part):  # its complement also contains invalid UTF-8
             return f"({ANY_TEXT} & ~{_terminal(part)})"
         case Or(parts) if not _is_regex(constraint):
             return "(" + " | ".join(map(_terminal, parts)) + ")"
@@ -153,7 +153,7 @@ def _is_regex(constraint: Constraint) -> bool:
 
 
 def _schema(constraint: JsonSchema) -> Any:
-    """The schema with the white space, strictness and closed objects that the constraint asks for."""
+    """The schema with the white space, strictness and closed objects of the constraint."""
     options, schema = constraint.options, constraint.schema
     if not isinstance(schema, dict):
         return {} if schema else {"not": {}}
@@ -165,7 +165,7 @@ def _schema(constraint: JsonSchema) -> Any:
         "item_separator": between[0],
         "key_separator": between[1],
         "lenient": options.lenient,
-        "coerce_one_of": True,  # it has no `oneOf` and offers `anyOf` in its place, which may admit too much
+        "coerce_one_of": True,  # it has no `oneOf` and uses `anyOf` instead, which may accept too much
     }
     if options.whitespace == "flexible":
         asked["whitespace_pattern"] = rf"[ \t\n\r]{{0,{options.max_space}}}"

@@ -37,13 +37,13 @@ METHODS: dict[Decoding, str] = {"dingo": "dingo", "exact": "joint", "unconstrain
 
 @dataclass(frozen=True)
 class MaskedSystem:
-    """Masked diffusion as LLaDA does it, with a constraint on the tokens that each step unmasks.
+    """Masked diffusion as in LLaDA, with a constraint on the tokens that each step unmasks.
 
-    `dingo` gives them the most probable string that can be completed, `exact` is our joint draw, `left-to-right`
-    goes in order and leaves out what can't be completed, `unconstrained` takes what the model says. `steps` is
-    the number of network calls (None: one for each position), `block_length` that of the blocks that are
-    finished one after another (None: one block), `remasking` LLaDA's rule for what stays masked. `temperature` 0
-    is greedy, and every text the same then.
+    `dingo` takes the most probable string that can be completed, `exact` is our joint draw, `left-to-right`
+    unmasks in order and excludes tokens that can't be completed, `unconstrained` takes the model's tokens. `steps`
+    is the number of network calls (None: one per position), `block_length` the length of the blocks that are
+    finished in sequence (None: one block), `remasking` LLaDA's rule for the positions that stay masked.
+    `temperature` 0 is greedy: all texts are equal.
 
     >>> import diffinity as dy
     >>> from diffinity.models.tokenization import train_bpe
@@ -88,9 +88,9 @@ class MaskedSystem:
         return masked_model(self.model)
 
     def generate(self, constraint: Constraint, n: int, length: int, seed: int) -> list[str]:
-        """`n` texts of at most `length` tokens, the end token among them; text i is drawn from (seed, i).
+        """`n` texts of at most `length` tokens, including the end token; text i is drawn from (seed, i).
 
-        `InfeasibleConstraint` is raised where no text fits the length.
+        Raises `InfeasibleConstraint` if no text fits the length.
         """
         if n < 1 or length < 1:
             raise InvalidArgument(f"n and length must be at least 1, but are {n} and {length}")
@@ -109,7 +109,7 @@ class MaskedSystem:
 
     def _automaton(self, constraint: Constraint, length: int) -> TokenAutomaton:
         vocabulary = vocabulary_of(self._masked)
-        if self.decoding == "unconstrained":  # what is not used must not be refused
+        if self.decoding == "unconstrained":  # an unused constraint must not be refused
             return align(Regex(ANY_TEXT), vocabulary, "eos")
         automaton = align(constraint, vocabulary, "eos")
         if self.promise == "prefix":
@@ -140,7 +140,7 @@ _CHOICES = {
 
 
 def left_to_right(opening: Opening, _order: Order) -> tuple[Ints, Ints]:
-    """The first masked positions in order, each token from those that can be completed within the length."""
+    """The first masked positions in order, each with a token after which the text can be completed."""
     string = opening.string
     assert string is not None
     automaton = string.automaton
@@ -151,7 +151,7 @@ def left_to_right(opening: Opening, _order: Order) -> tuple[Ints, Ints]:
     state = automaton.state_after(string.tokens[: opening.at[0]].tolist())
     logits, ids = opening.logits.double().cpu().numpy(), np.empty(len(chosen), np.int64)
     generator = sample_generator(int(opening.draws[0] * 2**52), 0)
-    for i in chosen:  # the logits have been divided by the temperature
+    for i in chosen:  # the logits are already divided by the temperature
         uniform = torch.rand((1,), generator=generator, dtype=torch.float64).numpy()
         row = table[opening.at[i] + 1]
         scores = logits[i] + allowed_tokens(automaton, row, np.array([state]))
@@ -161,7 +161,7 @@ def left_to_right(opening: Opening, _order: Order) -> tuple[Ints, Ints]:
 
 
 def prefixes(automaton: TokenAutomaton) -> TokenAutomaton:
-    """The automaton of everything that some text of the language begins with: DINGO's own promise.
+    """The automaton of all prefixes of the language: DINGO's own guarantee.
 
     >>> import diffinity as dy
     >>> abc = dy.align(dy.Text("abc"), dy.Vocabulary([b"a", b"b", b"c"]), framing="exact")
@@ -172,9 +172,9 @@ def prefixes(automaton: TokenAutomaton) -> TokenAutomaton:
 
 
 def masked_model(model: TokenDiffusion | str) -> TokenDiffusion:
-    """The model; a `str` is `hf:` and a name on the Hugging Face hub or a folder.
+    """The model itself, or the model that a string names: `hf:` and a hub name or folder.
 
-    LLaDA's repositories bring Python code of their own, which runs only where it is asked for:
+    LLaDA's repositories contain Python code, which runs only with `hf+code:`, as in
     `hf+code:GSAI-ML/LLaDA-8B-Base`.
 
     >>> masked_model("llada")

@@ -13,7 +13,7 @@ from diffinity.models.protocol import TextModel
 
 @dataclass(frozen=True)
 class GuidedSystem:
-    """A diffusion model with settings: one of our guidance methods and one way to decode.
+    """A diffusion model with settings: a guidance method and a decoding method.
 
     The paper's system as published is `guidance="paper", decode="argmax"`; the plain model is `guidance="none",
     decode="argmax"`, and with `decode="best"` it is the plain model with only our decoder.
@@ -31,7 +31,7 @@ class GuidedSystem:
 
     @staticmethod
     def of(model: TextModel, name: str, **spoken: Any) -> GuidedSystem:
-        """The system with options by the names that the command line has for them.
+        """The system with options under their names on the command line.
 
         >>> import diffinity as dy
         >>> GuidedSystem.of(dy.fit_markov(["a"]), "mine", scale=1.5).settings
@@ -41,7 +41,7 @@ class GuidedSystem:
 
     def generate(self, constraint: Constraint, n: int, length: int, seed: int) -> list[str]:
         """`n` texts of at most `length` tokens; text i has the seed (seed, i)."""
-        # The plain model must not pay for automata that it does not use, nor refuse what they can't do.
+        # The plain model must neither pay for unused automata nor refuse constraints that they can't express.
         ignored = self.settings.guidance == "none" and self.settings.decode == "argmax"
         asked = Regex(ANY_TEXT) if ignored else constraint
         return [text.text for text in generate(self.model, asked, n, length, settings=self.settings, seed=seed)]

@@ -22,7 +22,7 @@ from diffinity.constraints.schema import JsonSchema
 from diffinity.errors import ConstraintSyntaxError, ConstraintTooLarge, UnsupportedConstraint
 from diffinity.models.protocol import CausalModel, vocabulary_of
 
-# One pattern serves all places between JSON's tokens: the spaces of `json.dumps` can be allowed, not asked for.
+# One pattern applies between all JSON tokens: the spaces of `json.dumps` can be allowed, not required.
 WHITE_SPACE = {"dumps": "[ ]?", "compact": "", "flexible": r"[ \t\n\r]{{0,{max_space}}}"}
 
 MOST_CHARACTERS = 60_000
@@ -31,7 +31,7 @@ states × tokens, to minutes and gigabytes."""
 
 
 class OutlinesEngine:
-    """The engine `outlines-core`. It does not know the length: a text may be cut off by it."""
+    """The engine `outlines-core`. It does not know the length, so a text may be cut off."""
 
     def matchers(self, constraint: Constraint, model: CausalModel, n: int, length: int) -> list[Matcher]:
         vocabulary = vocabulary_of(model)
@@ -84,7 +84,7 @@ def _check_size(regex: str) -> None:
         size = _characters(parse(regex))
     except ConstraintTooLarge:
         size = len(regex)
-    except ConstraintSyntaxError:  # what we can't read is for the engine to judge
+    except ConstraintSyntaxError:  # let the engine judge a pattern that we can't read
         return
     if size > MOST_CHARACTERS:
         raise UnsupportedConstraint(
@@ -104,11 +104,11 @@ def _characters(node: Node) -> int:
 
 @lru_cache(maxsize=4)
 def _index(regex: str, vocabulary: Vocabulary) -> Any:
-    """The index, or why there is none (which can take a minute to find out, so it is kept too)."""
+    """The index, or the reason why there is none; both are cached, because a failure can take a minute."""
     ids: dict[bytes, list[int]] = {}
     for i in vocabulary.ordinary:
         ids.setdefault(vocabulary.tokens[i] or b"", []).append(int(i))
-    ids.pop(b"", None)  # a token that spells nothing leads nowhere
+    ids.pop(b"", None)  # a token without bytes has no transitions
     try:
         return build_index(regex, vocabulary.eos_id, ids)
     except NoIndex as error:

@@ -18,11 +18,11 @@ import outlines_core
 
 SECONDS = 60.0
 BYTES = 4 << 30
-REFUSED = 3  # the exit status for an expression that the engine does not take
+REFUSED = 3  # the exit status for an expression that the engine refuses
 
 
 class NoIndex(Exception):
-    """There is none, and why."""
+    """There is no index; the message has the reason."""
 
 
 def build_index(
@@ -49,7 +49,7 @@ def build_index(
 
 
 def _limit_memory(most: int) -> None:
-    with contextlib.suppress(ImportError, ValueError, OSError):  # where there is no such limit, time is one
+    with contextlib.suppress(ImportError, ValueError, OSError):  # without a memory limit, the time limit remains
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (most, most))

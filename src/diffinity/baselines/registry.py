@@ -21,12 +21,12 @@ Role = Literal["diffusion", "autoregressive", "masked"]
 ROLES: tuple[Role, ...] = ("diffusion", "autoregressive", "masked")
 GROUPS = ("all", "ours", "baselines")
 HUGGING_FACE = ("hf:", "hf+code:")
-PER_CALL = "batch"  # an option that is not the system's: how many texts a call asks for
+PER_CALL = "batch"  # an option of the call, not of the system: the number of texts
 
 
 @dataclass(frozen=True)
 class Models:
-    """Where the models come from: a folder each (or a hub id, or hf:NAME), None for the one inside the package.
+    """The sources of the models: a folder, a hub id or hf:NAME each; None for the embedded model.
 
     >>> Models().source("masked")
     'embedded'
@@ -37,16 +37,16 @@ class Models:
     masked: str | None = None
 
     def source(self, role: Role) -> str:
-        """The model of a role as reports name it: its id, the last part of its folder, or "embedded"."""
+        """The name of a role's model in reports: its id, the last part of its folder, or "embedded"."""
         given = self.given(role)
         return "embedded" if given is None else Path(given).name if Path(given).is_dir() else given
 
     def given(self, role: Role) -> str | None:
-        """What was asked for."""
+        """The requested source."""
         return {"diffusion": self.diffusion, "autoregressive": self.autoregressive, "masked": self.masked}[role]
 
     def folder(self, role: Role) -> Path | None:
-        """The folder of a model, if it is on this machine by name and not on the hub."""
+        """The folder of a model, if it is a local folder and not on the hub."""
         given = self.given(role)
         if given is not None:
             return Path(given) if Path(given).is_dir() else None
@@ -54,7 +54,7 @@ class Models:
         return folder if folder.is_dir() else None
 
     def load(self, role: Role) -> Any:
-        """The model of a role, read once in a process."""
+        """The model of a role, loaded once per process."""
         return _load(role, self.given(role))
 
 
@@ -67,9 +67,9 @@ class Entry:
     group: Literal["ours", "baselines"]
     role: Role
     make: Callable[[Any, Mapping[str, Any]], System] = field(repr=False)
-    options: frozenset[str] = frozenset()  # that may stand in a name
-    context: frozenset[str] = frozenset()  # that only a run can give
-    reference: str | None = None  # the same model without a constraint: what time is compared with
+    options: frozenset[str] = frozenset()  # allowed in a name
+    context: frozenset[str] = frozenset()  # set only by a run
+    reference: str | None = None  # the same model without a constraint, the reference for time
     prepare: Callable[[Any, Constraint, int], Mapping[str, Any]] | None = field(default=None, repr=False)
 
 
@@ -119,7 +119,7 @@ def _classifier(form: Any) -> Callable[[Any, Mapping[str, Any]], System]:
 
 
 def _trained(system: Any, constraint: Constraint, length: int) -> dict[str, float]:
-    """Train the classifier of a constraint; how well it tells texts apart, and what it took."""
+    """Train the classifier of a constraint; returns its AUC and the training cost."""
     began = time.perf_counter()
     auc = system.auc(constraint, length)
     return {"auc": auc.overall, "preparation_seconds": time.perf_counter() - began}
@@ -262,7 +262,7 @@ REGISTRY: dict[str, Entry] = {entry.name: entry for entry in ENTRIES}
 
 
 def chosen(names: Iterable[str]) -> list[str]:
-    """The names of systems, with the groups `all`, `ours` and `baselines` written out; each once, in order given.
+    """The names of systems, with the groups `all`, `ours` and `baselines` expanded, without duplicates.
 
     >>> chosen(["paper", "paper", "ours"])[:3]
     ['paper', 'auto', 'auto-argmax']
@@ -278,7 +278,7 @@ def chosen(names: Iterable[str]) -> list[str]:
 
 
 def entry_of(name: str) -> Entry:
-    """The entry of a name, which may carry options.
+    """The entry of a name, which may have options.
 
     >>> entry_of("paper@scale=1.5").name
     'paper'
@@ -306,7 +306,7 @@ def split(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def variants(names: Sequence[str], option: str, values: Sequence[object]) -> list[str]:
-    """Every name with every value of an option.
+    """All names with all values of an option.
 
     >>> variants(["paper"], "scale", [1.0, 2.5])
     ['paper@scale=1.0', 'paper@scale=2.5']
@@ -315,9 +315,9 @@ def variants(names: Sequence[str], option: str, values: Sequence[object]) -> lis
 
 
 def build(name: str, models: Models, defaults: Mapping[str, Any] | None = None) -> System:
-    """The system of a name; `defaults` are options for those systems that take them.
+    """The system with this name; `defaults` are options for the systems that take them.
 
-    A system that prepares itself for a constraint has a method `prepare(constraint, length)` besides.
+    A system that prepares for a constraint also has a method `prepare(constraint, length)`.
 
     >>> import tempfile, diffinity as dy
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -339,7 +339,7 @@ def build(name: str, models: Models, defaults: Mapping[str, Any] | None = None) 
 
 @dataclass(frozen=True)
 class _Named:
-    """A system under the name that results are filed under."""
+    """A system under its name in results."""
 
     name: str
     system: System

@@ -126,14 +126,14 @@ class TokenGuidanceSystem:
         return int(self.model.start_token_id is not None)
 
     def _tokens(self, text: str, *, first: bool) -> list[int]:
-        """The tokens of a text at the start, or of a word further on, where a space belongs to it."""
+        """The tokens of a text at the start, or of a later word with the space before it."""
         spaced = text if first or self._leading_space else " " + text
         ids: list[int] = self.model.tokenizer.encode(spaced, add_special_tokens=False).ids
         return ids
 
     @cached_property
     def _leading_space(self) -> bool:
-        """Whether the tokenizer puts the space before a text by itself."""
+        """Whether the tokenizer itself adds a space before a text."""
         return bool(vocabulary_of(self.model).leading)
 
 

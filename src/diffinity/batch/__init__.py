@@ -1,4 +1,4 @@
-"""Requests from a file, one result line for each: in order, resumable, with errors as results."""
+"""Requests from a file, one result line per request: in order, resumable, with errors as results."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ log = logging.getLogger("diffinity.batch")
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run came to."""
+    """The result of a run."""
 
     total: int  # requests in the file
-    resumed: int  # of them, answered by an earlier run
-    errors: int  # of them, lines that could not be answered, earlier ones too
+    resumed: int  # requests answered by an earlier run
+    errors: int  # requests that failed, including earlier runs
 
 
 def run_batch(
@@ -39,13 +39,13 @@ def run_batch(
     answers: Answers | None = None,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Summary:
-    """Answer the requests of one file in another; called again, go on where the last run ended.
+    """Answer the requests of one file in another file; a later call resumes where the last run ended.
 
     `model` is what `load` takes. `answers` turns lines into rows, in order: in this process if not given, on a
     cluster with `diffinity.batch.cluster.ray_answers`. `progress(done, total)` is called after every result, with
-    None for a total that is not known. `-` is standard input or output; these, pipes and devices are passed
-    through once. `modules` are those that a request's `type` may be imported from.
-    `batch_size` is how many texts are denoised together, by default what memory allows, up to 16.
+    None for an unknown total. `-` is standard input or output; these, pipes and devices are read or written only
+    once. `modules` are the modules from which a request's `type` may be imported. `batch_size` is
+    the number of texts that are denoised together, by default what memory allows, up to 16.
 
     >>> run_batch("nowhere.jsonl", "out.jsonl")
     Traceback (most recent call last):
@@ -61,7 +61,7 @@ def run_batch(
     answers = answers or local_answers(
         model, batch_size=batch_size, device=device, tokens=tokens, modules=tuple(modules)
     )
-    # What can be read once only is kept for as long as the earlier results take.
+    # Lines of a stream are stored until the earlier results are checked.
     known, lines = tee(read_lines(source)) if once else (read_lines(source), read_lines(source))
     with opened_results(target, model_mark(model)) as written:
         resumed, errors = written.resume(known)
@@ -70,7 +70,7 @@ def run_batch(
         if progress is not None:
             progress(done, total)
         log.info("%s: %d results are there, %s in all", target, resumed, "not known how many" if once else total)
-        if done == total:  # nothing to do: no model is read
+        if done == total:  # nothing to do: no model is loaded
             return Summary(done, resumed, errors)
         for row in answers(islice(lines, done, None)):
             written.append(row)

@@ -17,13 +17,13 @@ from diffinity.models.protocol import TextModel
 from diffinity.request import Request, named_type, read_request
 
 GATHERED = 16  # texts that are denoised together, if memory allows
-WINDOW = 4 * GATHERED  # requests that are looked at together
+WINDOW = 4 * GATHERED  # requests that are considered together
 
 _REPORTED = ("text", "satisfied", "log_p_text", "finish_reason")
 
-# A network rounds alike in all batches on the CPU (see `models.plaid.matmul_per_sample`), not on a GPU. Under
-# these guidances a difference stays in the last digits; the gradient in single precision grows it until other
-# tokens come out, so requests with it are not batched there.
+# On the CPU a network rounds the same in all batches (see `models.plaid.matmul_per_sample`), on a GPU it does not.
+# With these guidance methods a difference stays in the last digits. The gradient in single precision amplifies it
+# until tokens differ, so such requests are not batched on a GPU.
 BATCHED_GUIDANCES = ("none", "posterior", "path", "fast")
 
 Row = dict[str, Any]
@@ -38,7 +38,7 @@ def local_answers(
     tokens: bool = False,
     modules: Collection[str] = (),
 ) -> Answers:
-    """Answer in this process; the model is read when the first request comes."""
+    """Answer in this process; the model is loaded at the first request."""
 
     def answers(lines: Iterator[Line]) -> Iterator[Row]:
         lm = load(model, device=device)
@@ -56,9 +56,9 @@ def answer_lines(
     tokens: bool = False,
     modules: Collection[str] = (),
 ) -> Iterator[Row]:
-    """A row for each line, in order, as soon as it and all before it are there.
+    """A row for each line, in order, as soon as it and all rows before it are ready.
 
-    A request's `type` may come from `modules` only: importing runs code.
+    A request's `type` may come only from `modules`, because importing runs code.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["a cat.", "a dog."])
@@ -87,7 +87,7 @@ def answer_lines(
 
 
 def _group_of(model: TextModel, place: int, waiting: dict[int, Request], room: int) -> list[int]:
-    """The places of the requests to denoise in one batch with the one at `place`: those with its settings."""
+    """The indices of the requests to denoise in one batch with the request at `place`: those with its settings."""
     first = waiting[place]
     group, room = [place], room - first.n
     alike = model.dtype == torch.float64 or model.device.type == "cpu"
@@ -103,18 +103,18 @@ def _group_of(model: TextModel, place: int, waiting: dict[int, Request], room: i
 def _go_together(request: Request, other: Request) -> bool:
     if request.settings() != other.settings() or request.deadline is not None or other.deadline is not None:
         return False
-    # A batch has one length, so texts of a length of their own go with those of the same constraint only.
+    # A batch has one length, so texts with `length="auto"` are batched only with texts of the same constraint.
     return request.settings().length != "auto" or (request.constraint_keys() == other.constraint_keys())
 
 
 def _answer_group(
     model: TextModel, requests: Sequence[Request], batch_size: int | None
 ) -> list[list[Generated] | str]:
-    """For each of some requests with the same settings its texts, or what is wrong with it."""
+    """The texts, or the error, of each of some requests with the same settings."""
     try:
         return list(_written(model, requests, batch_size))
     except (DiffinityError, MemoryError, RuntimeError) as error:
-        if len(requests) > 1:  # one of them is at fault, or they are too many: each by itself, then
+        if len(requests) > 1:  # one request is at fault, or there are too many: try each separately
             return [_answer_group(model, [request], batch_size)[0] for request in requests]
         if isinstance(error, DiffinityError):
             return [sentence(error)]
@@ -124,14 +124,14 @@ def _answer_group(
 
 
 def _written(model: TextModel, requests: Sequence[Request], batch_size: int | None) -> Iterator[list[Generated]]:
-    """The texts of each request; text i of a request has the seed (its seed, i), whatever it is written with."""
+    """The texts of each request; text i of a request has the seed (its seed, i), in every batch."""
     settings = [request.settings() for request in requests]
     for request, asked in zip(requests, settings, strict=True):
         length = asked.length if isinstance(asked.length, int) else model.sampling_defaults.length
         check_room(model, request.n, length)
     constraints = [request.constraint() for request in requests for _ in range(request.n)]
     seeds = [(request.seed, i) for request in requests for i in range(request.n)]
-    deadline = requests[0].deadline  # a request that has one is alone
+    deadline = requests[0].deadline  # a request with a deadline is alone
     texts = iter(
         generate(model, constraints, settings=settings[0], batch_size=batch_size, seeds=seeds, deadline=deadline)
     )

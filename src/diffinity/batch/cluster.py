@@ -19,11 +19,11 @@ from diffinity.limits import DEFAULT_LIMITS, Limits, current_limits, use_limits
 from diffinity.models.loading import load
 from diffinity.models.pretrained import read_config
 
-SHARD = 8192  # lines handed to Ray at a time: the driver's memory does not grow with the file
+SHARD = 8192  # lines passed to Ray at a time: the driver's memory does not grow with the file
 
 
 class Answerer:
-    """One actor: reads the model once, then answers the lines of one batch after another."""
+    """One actor: loads the model once, then answers batches of lines."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Answerer:
             rows = answer_lines(
                 self._model, lines, batch_size=self._batch_size, tokens=self._tokens, modules=self._modules
             )
-            return {"row": [json.dumps(row) for row in rows]}  # as text: Arrow would want one type per column
+            return {"row": [json.dumps(row) for row in rows]}  # as text: Arrow needs one type per column
 
 
 def ray_answers(
@@ -56,7 +56,7 @@ def ray_answers(
     actors: int = 1,
     address: str | None = None,
 ) -> Answers:
-    """Answer on the cluster at `address` (or the one that Ray finds, or a local one) with so many actors.
+    """Answer on the cluster at `address` (or the cluster that Ray finds, or a local one).
 
     Every node needs diffinity, and the model and `modules` under the same names. An actor on "cuda" takes one GPU.
     """
@@ -65,7 +65,7 @@ def ray_answers(
         raise InvalidArgument(f"actors must be at least 1, but is {actors}")
     if model is not None and Path(model).is_dir():
         read_config(Path(model))
-        model = str(Path(model).resolve())  # an actor may stand in another folder
+        model = str(Path(model).resolve())  # an actor may run in another folder
     gpu = device.startswith("cuda")
 
     def answers(lines: Iterator[Line]) -> Iterator[Row]:
@@ -75,7 +75,7 @@ def ray_answers(
         context = data.DataContext.get_current()
         context.execution_options.preserve_order = True
         context.enable_progress_bars = False
-        logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # errors are raised, and said once
+        logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # errors are raised and reported once
         try:
             if ours and address is None and "RAY_ADDRESS" not in os.environ:
                 _check_resources(ray.cluster_resources(), actors, gpu)
@@ -101,7 +101,7 @@ def ray_answers(
 
 
 def _check_resources(resources: Mapping[str, float], actors: int, gpu: bool) -> None:
-    """Refuse more actors than this machine can run: Ray would wait for a larger one for ever."""
+    """Refuse more actors than this machine can run: Ray would wait forever."""
     name, unit = ("GPU", "GPUs") if gpu else ("CPU", "processors")
     if resources.get(name, 0) < actors:
         raise InvalidArgument(

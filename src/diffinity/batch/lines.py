@@ -23,7 +23,7 @@ class Line:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the line as it stands.
+        """A hash of the line.
 
         >>> Line(1, b"{}").fingerprint == Line(2, b"{}").fingerprint
         True
@@ -35,7 +35,7 @@ STANDARD = Path("-")  # standard input, or standard output
 
 
 def is_stream(path: Path) -> bool:
-    """Whether a path is standard input or output, a pipe or a device: what can be passed through once only.
+    """Whether a path is standard input or output, a pipe or a device, which can be read or written only once.
 
     >>> is_stream(STANDARD), is_stream(Path("/dev/null")), is_stream(Path("nowhere"))
     (True, True, False)
@@ -60,7 +60,7 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 
 def model_mark(source: str | None) -> str:
-    """A hash of a model's config, which has the checksums of its files; of a model elsewhere, its name.
+    """A hash of a model's config, which has the checksums of its files; for a model elsewhere, its name.
 
     >>> model_mark("owner/name")
     'owner/name'

@@ -1,4 +1,4 @@
-"""The results file of a batch: appended to line by line, and continued by a later run.
+"""The results file of a batch: written line by line, and continued by a later run.
 
 A line is on disk before the next request begins. Before anything is appended, every line is checked: it must
 belong to these requests and this model. Only an incomplete last line of our own is removed.
@@ -21,16 +21,16 @@ OTHER_FILE = "name another file, or remove this one"
 
 
 class Results:
-    """An open results file of this process alone."""
+    """An open results file, locked by this process."""
 
     def __init__(self, path: Path, descriptor: int, model: str, *, passing: bool = False) -> None:
         self._path, self._descriptor, self._model = path, descriptor, model
-        self._passing = passing  # to a pipe or a device, which keeps nothing to go on with
+        self._passing = passing  # to a pipe or a device, which cannot be resumed
 
     def resume(self, lines: Iterator[Line]) -> tuple[int, int]:
-        """Check what is there against the requests and cut off a half-written end.
+        """Check the existing results against the requests and remove an incomplete last line.
 
-        Returns the number of results that stay, and how many of them are errors.
+        Returns the number of existing results, and the number of errors among them.
         """
         if self._passing:
             return 0, 0
@@ -59,7 +59,7 @@ class Results:
                 data = data[os.write(self._descriptor, data) :]
             if not self._passing:
                 os.fsync(self._descriptor)
-        except BrokenPipeError:  # nobody reads any more: for the command line to end quietly
+        except BrokenPipeError:  # closed by the reader: the command line exits quietly
             raise
         except OSError as error:
             if self._passing:
@@ -75,7 +75,7 @@ class Results:
             raise InvalidArgument(f"{self._path} does not end in a result of this command: {OTHER_FILE}")
 
     def _checked(self, text: bytes, line: Line, number: int) -> dict[str, Any]:
-        """The row on line `number` of the results, if it is the one that answers `line`."""
+        """The row on line `number` of the results; refuses a row that does not answer `line`."""
         try:
             row = json.loads(text)
         except ValueError:
@@ -94,9 +94,9 @@ class Results:
 
 @contextmanager
 def opened_results(path: Path, model: str) -> Iterator[Results]:
-    """The results file at `path`, made if it is not there; `model` is what its lines say of the model.
+    """The results file at `path`, created if missing; `model` is the fingerprint of the model in its lines.
 
-    For `-` standard output; that, a pipe and a device are only written to.
+    For `-` it is standard output. Standard output, a pipe and a device are only written to.
     """
     if path == STANDARD:
         sys.stdout.flush()
@@ -126,7 +126,7 @@ def opened_results(path: Path, model: str) -> Iterator[Results]:
 def _lock(descriptor: int, path: Path) -> None:
     try:
         import fcntl
-    except ImportError:  # Windows: two runs on one file are the user's own care there
+    except ImportError:  # Windows: the user must avoid two runs on one file
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -18,20 +18,20 @@ from diffinity.acceptance.classes import ClassScores, best_string, class_scores,
 from diffinity.alignment import TokenAutomaton
 from diffinity.integrations.texts import fits
 
-SURE = 1e-3  # logits that leave the constraint with a smaller probability stay as they are
+SURE = 1e-3  # logits that violate the constraint with a smaller probability are not changed
 MARGIN = (
-    16  # units in the last place between the best string's token and its largest rival: they survive a division
+    16  # units in the last place between the best string's token and the next logit: enough to survive a division
 )
 
 
 def constrain_logits(
     logits: Tensor, windows: Sequence[TokenAutomaton | None], *, temperature: float = 1.0
 ) -> Tensor:
-    """Logits (B, L, V) given that each row is accepted by its window (None: the row is left alone).
+    """Logits (B, L, V) given that each row is accepted by its window (None: the row is not changed).
 
     Divided by `temperature`, they are the logarithms of the marginals of softmax(logits / temperature) given
-    acceptance, up to a constant. Their argmax is an accepted string. A row that would be accepted as it is, is
-    returned as it is; if all are, the very tensor.
+    acceptance, up to a constant. Their argmax is an accepted string. An accepted row is returned unchanged; if all
+    rows are accepted, the same tensor is returned.
 
     >>> import diffinity as dy
     >>> ab = dy.align(dy.Regex("ab|ba"), dy.Vocabulary([b"a", b"b"]), framing="exact")
@@ -45,7 +45,7 @@ def constrain_logits(
 def constrain_rows(
     logits: Tensor, windows: Sequence[TokenAutomaton | None], temperature: float
 ) -> tuple[Tensor, list[ClassScores | None]]:
-    """`constrain_logits`, and the scores of each row's own logits; None for rows that are left alone."""
+    """`constrain_logits`, and the scores of each row's own logits; None for unchanged rows."""
     out, read = logits, list[ClassScores | None]()
     for i, window in enumerate(windows):
         if window is None or window.free[window.start]:
@@ -59,7 +59,7 @@ def constrain_rows(
         if out is logits:
             out = logits.clone() if len(windows) > 1 else torch.empty_like(logits)
         ids = best_string(scores, window)
-        if shift is None:  # no accepted string has a probability: only the constraint is left to say something
+        if shift is None:  # P(L) = 0: only the constraint decides
             out[i] = -torch.inf
             out[i, torch.arange(len(ids)), torch.from_numpy(ids).to(out.device)] = 0.0
             continue

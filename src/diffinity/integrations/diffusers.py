@@ -33,11 +33,11 @@ except ImportError as error:
         "pip install 'diffinity[diffusers]'"
     ) from None
 
-CALL = (  # what is asked of a running pipeline
+CALL = (  # local variables that are read from a running pipeline
     "gen_length",
     "prompt_length",
     "eos_token_id",
-    "cur_input_ids",  # this one and the next two are DiffusionGemmaPipeline's, the others LLaDA2Pipeline's
+    "cur_input_ids",  # this and the next two are from DiffusionGemmaPipeline, the others from LLaDA2Pipeline
     "num_canvases",
     "finished_denoising",
     "block_start_pos",
@@ -49,16 +49,16 @@ SCHEDULERS = (BlockRefinementScheduler, DiscreteDDIMScheduler, EntropyBoundSched
 
 
 def constrained_scheduler(scheduler: Any, constraint: Any, tokenizer: Any, *, limits: Limits | None = None) -> Any:
-    """The same scheduler, whose steps write only what a constraint accepts.
+    """The same scheduler, whose steps write only accepted texts.
 
     `scheduler` is a `BlockRefinementScheduler`, `DiscreteDDIMScheduler` or `EntropyBoundScheduler`; the original
-    stays as it is. `constraint` is anything that `dy.constraint` takes, or a list with one for each row. The
-    tokens written so far, how many may follow and the end token are read from the pipeline that is running; a
-    loop of your own says them with `scheduler.set_text(...)` before each block.
+    is not changed. `constraint` is anything that `dy.constraint` takes, or a list with one constraint per row. The
+    tokens so far, the number of tokens left and the end token are read from the running pipeline; a loop of your
+    own sets them with `scheduler.set_text(...)` before each block.
 
-    The tokens that a step may commit are those of one accepted string: the model's own where they make one, else
-    one drawn (at temperature 0: the best) given acceptance and the tokens committed before. So whichever of them
-    the scheduler commits or edits, the rest can be completed.
+    The tokens that a step may commit are those of one accepted string: the model's own tokens if they are
+    accepted, otherwise a string drawn (at temperature 0: the best string) given acceptance and the committed
+    tokens. So whichever tokens the scheduler commits or edits, the text can be completed.
     """
     if not isinstance(scheduler, SCHEDULERS):
         names = ", ".join(known.__name__ for known in SCHEDULERS)
@@ -73,7 +73,7 @@ def constrained_scheduler(scheduler: Any, constraint: Any, tokenizer: Any, *, li
 
 @dataclass(frozen=True)
 class _Text:
-    """What stands before and after a block, and which part of the block is of the answer."""
+    """The tokens before and after a block, and the part of the block that belongs to the answer."""
 
     written: Tensor  # (B, n)
     tokens_after: int
@@ -84,29 +84,29 @@ class _Text:
 
 @dataclass(frozen=True)
 class _Step:
-    """What is known while a step runs."""
+    """The data of a running step."""
 
     part: slice
     windows: list[TokenAutomaton | None]
     logits: Tensor  # (B, L, V): the model's own
     temperature: float
     settled: Settled
-    scores: Sequence[ClassScores | None]  # of the logits, where they were read already
+    scores: Sequence[ClassScores | None]  # of the logits, if already computed
 
 
 class _Constrained:
-    """What a constrained scheduler does; its other base is the scheduler's own class."""
+    """The methods of a constrained scheduler; its other base is the scheduler's own class."""
 
     _texts: Texts
-    _text: _Text | None  # what a loop of the user's own has said
+    _text: _Text | None  # set by the user's own loop
     _step: _Step | None
     config: Any
     num_inference_steps: int
 
     def set_text(self, written: Tensor, tokens_after: int, eos_token_id: int | list[int] | None = None) -> None:
-        """For a loop of your own: the blocks that come now follow `written` (B, n), the answer so far.
+        """For a loop of your own: the next block follows `written` (B, n), the answer so far.
 
-        `tokens_after` is how many tokens may be written after the block.
+        `tokens_after` is the number of tokens that may follow the block.
         """
         everything = slice(None)
         self._text = _Text(written, tokens_after, everything, as_ends(eos_token_id), [False] * len(written))
@@ -131,7 +131,7 @@ class _Constrained:
         return output.to_tuple() if as_tuple else output
 
     def _sample_from_logits(self, logits: Tensor, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """The scheduler's own tokens and probabilities; for rows that they would ruin, those of a joint draw."""
+        """The scheduler's own tokens and probabilities; for rows that would be rejected, those of a joint draw."""
         tokens, probs = super()._sample_from_logits(logits, **kwargs)  # type: ignore[misc]
         step = self._step
         if step is None:
@@ -153,7 +153,7 @@ class _Constrained:
         return tokens, probs
 
     def _temperature(self, index: int, kwargs: Mapping[str, Any]) -> float:
-        """The temperature that a step samples at; 1 where it takes the argmax."""
+        """The sampling temperature of a step; 1 if it takes the argmax."""
         if isinstance(self, EntropyBoundScheduler):
             share = (self.num_inference_steps - index) / self.num_inference_steps
             return float(self.config.t_min + (self.config.t_max - self.config.t_min) * share) or 1.0
@@ -197,7 +197,7 @@ class _Constrained:
 
 
 def _running_text(running: Mapping[str, Any], sample: Tensor) -> _Text:
-    """Where the pipeline that is running stands."""
+    """The text of the running pipeline."""
     ends = as_ends(running["eos_token_id"]) or ()
     prompt, length = int(running["prompt_length"]), sample.shape[1]
     if "cur_input_ids" in running:  # DiffusionGemmaPipeline
@@ -216,7 +216,7 @@ def _running_text(running: Mapping[str, Any], sample: Tensor) -> _Text:
 
 
 def _filtered(scheduler: Any, logits: Tensor, temperature: float, kwargs: Mapping[str, Any]) -> list[Proposal]:
-    """What the scheduler's own top-k and top-p leave, if it has any."""
+    """The logits after the scheduler's own top-k and top-p, if it has them."""
     if kwargs.get("top_k") is None and kwargs.get("top_p") is None:
         return []
     filtered = scheduler._top_k_filtering(logits.float() / temperature, top_k=kwargs.get("top_k"))
@@ -225,7 +225,7 @@ def _filtered(scheduler: Any, logits: Tensor, temperature: float, kwargs: Mappin
 
 
 def _accept_last(sample: Tensor, logits: Tensor, windows: Sequence[TokenAutomaton | None]) -> None:
-    """Nothing comes after the last step: a canvas that still holds noise becomes the argmax, which is accepted."""
+    """After the last step a canvas that still contains noise becomes the argmax, which is accepted."""
     for i, window in enumerate(windows):
         if window is not None and not fits(window, sample[i].cpu().numpy()):
             sample[i] = logits[i].argmax(dim=-1)
@@ -233,7 +233,7 @@ def _accept_last(sample: Tensor, logits: Tensor, windows: Sequence[TokenAutomato
 
 @functools.cache
 def _constrained_class(plain: type) -> type:
-    """The class of a constrained scheduler. Pipelines ask for the parameters of `step`: they stay the same."""
+    """The class of a constrained scheduler. `step` keeps its parameters, because pipelines inspect them."""
 
     @functools.wraps(plain.step)  # type: ignore[attr-defined]
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:

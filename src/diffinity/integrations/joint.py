@@ -30,7 +30,7 @@ from diffinity.integrations.texts import fits
 
 @dataclass(frozen=True)
 class Settled:
-    """The positions of a block that hold a token already, and which of them may be edited."""
+    """The positions of a block that already have a token, and those that may be edited."""
 
     tokens: NDArray[np.int64]  # (B, L)
     fixed: NDArray[np.bool_]  # (B, L)

@@ -29,7 +29,7 @@ WINDOWS_KEPT = 256
 class Texts:
     """The constraints of a batch's rows over one tokenizer's vocabulary.
 
-    `constraint` is anything that `dy.constraint` takes, or a list with one for each row.
+    `constraint` is anything that `dy.constraint` takes, or a list with one constraint per row.
 
     >>> import diffinity as dy
     >>> texts = Texts(dy.Regex("a+b"), dy.Vocabulary([b"a", b"b", None], eos_id=2))
@@ -52,7 +52,7 @@ class Texts:
     def rows(self, n: int, vocab_size: int, ends: Sequence[int] | None) -> Rows:
         """The automata of a batch of n rows, over logits of `vocab_size` tokens, with the tokens that end a text.
 
-        `ends` is None where the loop does not say: then it is the tokenizer's end token, if it has one.
+        If `ends` is None, the end token is the tokenizer's, if it has one.
         """
         if n % len(self._aligned):
             raise InvalidArgument(
@@ -64,13 +64,13 @@ class Texts:
         if (n, *key) not in self._rows:
             if key not in self._automata:
                 self._automata[key] = [generation_automaton(automaton, *key) for automaton in self._aligned]
-            copies = n // len(self._aligned)  # rows of one prompt (beams, several answers) stand together
+            copies = n // len(self._aligned)  # rows of one prompt (beams, several answers) are adjacent
             self._rows[n, *key] = Rows([automaton for automaton in self._automata[key] for _ in range(copies)])
         return self._rows[n, *key]
 
 
 class Rows:
-    """One automaton a row, with what is worked out from it."""
+    """One automaton per row, with cached results."""
 
     def __init__(self, automata: Sequence[TokenAutomaton]) -> None:
         self.automata = automata
@@ -80,7 +80,7 @@ class Rows:
         return len(self.automata)
 
     def state(self, row: int, written: Sequence[int] | NDArray[np.int64]) -> int:
-        """The state of a row after the tokens that it has written; −1 if they are outside the constraint."""
+        """The state of a row after its tokens; −1 if they violate the constraint."""
         automaton, ids = self.automata[row], np.asarray(written, np.int64)
         if len(ids) and not 0 <= ids.min() <= ids.max() < automaton.vocab_size:
             raise InvalidArgument(f"row {row} holds a token outside the vocabulary of {automaton.vocab_size}")
@@ -95,9 +95,9 @@ class Rows:
     def window(
         self, row: int, written: Sequence[int] | NDArray[np.int64], tokens_after: int, length: int = 0
     ) -> TokenAutomaton:
-        """The automaton of a row's next tokens, with `tokens_after` more behind them.
+        """The automaton of a row's next tokens, followed by `tokens_after` more tokens.
 
-        With a `length` it is checked that so many tokens can be written.
+        With a `length`, a text of this length must be possible.
         """
         automaton, state = self.automata[row], self.state(row, written)
         if state < 0:
@@ -128,10 +128,10 @@ def _infeasible(row: int, automaton: TokenAutomaton, left: int) -> InfeasibleCon
 
 
 def generation_automaton(exact: TokenAutomaton, vocab_size: int, ends: Sequence[int]) -> TokenAutomaton:
-    """The automaton of what a loop may write: an accepted text, up to the limit or to an end token; then anything.
+    """The automaton of a loop's output: an accepted text, up to the limit or to an end token; then anything.
 
-    `exact` is the constraint aligned in the framing `exact`. Tokens beyond the tokenizer's spell nothing and, like
-    special tokens, never stand in a text.
+    `exact` is the constraint aligned in the framing `exact`. Tokens beyond the tokenizer's vocabulary spell
+    nothing and, like special tokens, never occur in a text.
 
     >>> import diffinity as dy
     >>> exact = dy.align(dy.Regex("a+"), dy.Vocabulary([b"a", b"b"]), "exact")

@@ -32,7 +32,7 @@ except ImportError as error:
     ) from None
 
 
-GENERATE = (  # what is asked of a running `generate`; all but the first two are DiffusionGemma's
+GENERATE = (  # local variables of a running `generate`; all but the first two are DiffusionGemma's
     "generation_config",
     "logits_processor",
     "stopping_criteria",
@@ -54,17 +54,16 @@ class _Call:
 
 
 class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
-    """Makes `generate` write what a constraint accepts: of `DiffusionGemmaForBlockDiffusion` and of causal models.
+    """Constrains `generate` of `DiffusionGemmaForBlockDiffusion` and of causal models to accepted texts.
 
-    `constraint` is anything that `dy.constraint` takes (a `Regex`, a JSON Schema, a Pydantic model, a type …) or
-    a list with one for each row. It is compiled here, once; one processor may serve many calls, one after
-    another. How many tokens may be written and which tokens end a text is read from the `generate` that is
-    running; where another loop calls the processor, `max_new_tokens` and `eos_token_id` say so, and `reset()`
-    tells that a new text begins.
+    `constraint` is anything that `dy.constraint` takes (a `Regex`, a JSON Schema, a Pydantic model, a type …) or a
+    list with one constraint per row. It is compiled once, in the constructor; one processor may serve many calls
+    in sequence. The token limit and the end tokens are read from the running `generate`. In another loop,
+    `max_new_tokens` and `eos_token_id` set them, and `reset()` starts a new text.
 
     On DiffusionGemma the scores of a canvas become the logarithms of the marginals given that the text is
-    accepted, with an argmax that is itself accepted, at every step. On a causal model, tokens are masked from
-    which the text can no longer be completed within the tokens that are left; so it never ends in the middle.
+    accepted, with an argmax that is itself accepted, at every step. On a causal model, tokens after which the text
+    can no longer be completed within the remaining tokens are masked, so a text never ends in the middle.
     """
 
     def __init__(
@@ -81,8 +80,8 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._texts = Texts(constraint, tokenizer, limits)
         self._max_new_tokens = max_new_tokens
         self._ends = as_ends(eos_token_id)
-        self._calls: dict[int, _Call] = {}  # by the identity of each running call's own generation config
-        self._own: _Call | None = None  # that of another loop
+        self._calls: dict[int, _Call] = {}  # by the identity of each running call's generation config
+        self._own: _Call | None = None  # the call of another loop
         self._masks: dict[tuple[int, int, int, str], Tensor] = {}
 
     def reset(self) -> None:
@@ -136,12 +135,12 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             if out is scores:
                 out = scores.clone()
             out[i].masked_fill_(mask, -torch.inf)
-            if out[i].max() == -torch.inf:  # other processors forbid all that the constraint allows: it prevails
+            if out[i].max() == -torch.inf:  # other processors forbid all allowed tokens: the constraint prevails
                 out[i].masked_fill_(~mask, 0.0)
         return out
 
     def _mask(self, automaton: TokenAutomaton, state: int, left: int, device: torch.device) -> Tensor | None:
-        """(V,): the tokens after which the text can't be completed; empty if there are none, None if all are."""
+        """(V,): the tokens after which the text can't be completed; empty if there are none, None for all."""
         finishing = automaton.finishing(left - 1)
         key = id(automaton), state, id(finishing), str(device)
         if key not in self._masks:
@@ -171,7 +170,7 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         return call, self._texts.rows(input_ids.shape[0], scores.shape[-1], call.ends)
 
     def _of(self, input_ids: Tensor, scores: Tensor, running: Mapping[str, Any]) -> _Call:
-        """Every `generate` copies its config: a call is known by the copy, and forgotten when that is gone."""
+        """The call, identified by its copy of the generation config and forgotten when the copy is deleted."""
         config = running["generation_config"]
         key = id(config)
         if key not in self._calls:
@@ -219,7 +218,7 @@ def _finished(running: Mapping[str, Any] | None, rows: int) -> list[bool]:
 
 
 def _temperature(processor: ConstraintLogitsProcessor, running: Mapping[str, Any] | None) -> float:
-    """What the processors behind ours will divide a canvas's logits by."""
+    """The temperature by which later processors divide the logits of a canvas."""
     if running is None or "cur_step" not in running:
         return 1.0
     behind = list(running["logits_processor"] or [])
