@@ -1,1 +1,1 @@
-"""Training: the corpus, the data that it becomes, the tasks and the loop."""
+"""Training: the corpus, the batches, the tasks and the loop."""

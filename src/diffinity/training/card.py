@@ -36,20 +36,20 @@ docs/training.md.
 
 @dataclass(frozen=True)
 class Measured:
-    """All that the card of the diffusion model shows."""
+    """The measurements on the card of the diffusion model."""
 
     quality: Quality
-    samples: Sequence[str]  # free, unpicked
-    seconds: float  # for one text of `length` tokens in 128 steps, alone
+    samples: Sequence[str]  # unconstrained, not selected
+    seconds: float  # for one text of `length` tokens in 128 steps, batch 1
     length: int
-    lengths: Sequence[int]  # of the samples, as many of each
+    lengths: Sequence[int]  # of the samples, equally often
     held_out: int
     training_documents: int
-    free: GrammarCounts  # sentences of the free samples
+    free: GrammarCounts  # sentences of the unconstrained samples
     constrained: GrammarCounts  # sentences under the constraints of the benchmark's sentence suite
     real: GrammarCounts  # held-out sentences
     begun_json: Mapping[int, tuple[int, int]]  # by steps: texts that parse, of those that must begin with a brace
-    choices: Mapping[str, int]  # how often each of them was written
+    choices: Mapping[str, int]  # the number of texts with each choice
     showcase: Sequence[tuple[Task, Sequence[str]]]
 
 
@@ -74,7 +74,7 @@ def training_table(runs: Path) -> str:
 def quality_table(measured: Measured) -> str:
     """The measures of free samples, of samples under constraints, and of real text.
 
-    Perplexity is left out where no autoregressive model was there to measure it.
+    Perplexity is left out if there was no autoregressive model to measure it.
     """
     quality = measured.quality
     parsed = (

@@ -1,4 +1,4 @@
-"""A training run on disk: all that is needed to go on as if nothing had happened, without pickles."""
+"""A training run on disk: everything that an exact resumption needs, without pickles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATE, TENSORS = "state.json", "state.safetensors"
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands."""
+    """The progress of a run."""
 
     step: int = 0
     tokens: int = 0
@@ -29,7 +29,7 @@ class Progress:
 
 
 def save(folder: Path, progress: Progress, settings: dict[str, Any], parts: dict[str, dict[str, Tensor]]) -> None:
-    """Write a checkpoint; the previous one stays until the new one is complete."""
+    """Write a checkpoint; the previous checkpoint stays until the new one is complete."""
     fresh, current, old = folder / "checkpoint.new", folder / "checkpoint", folder / "checkpoint.old"
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
@@ -49,7 +49,7 @@ def save(folder: Path, progress: Progress, settings: dict[str, Any], parts: dict
 
 
 def load(folder: Path) -> tuple[Progress, dict[str, Any], dict[str, dict[str, Tensor]]] | None:
-    """The last complete checkpoint of a run, or None where there is none."""
+    """The last complete checkpoint of a run, or None."""
     candidates = [folder / "checkpoint", folder / "checkpoint.old"]
     place = next((c for c in candidates if (c / STATE).is_file() and (c / TENSORS).is_file()), None)
     if place is None:
@@ -69,7 +69,7 @@ def load(folder: Path) -> tuple[Progress, dict[str, Any], dict[str, dict[str, Te
 
 
 def optimizer_tensors(network: nn.Module, optimizer: optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state under the names of the parameters that it belongs to."""
+    """The optimizer's state under the names of its parameters."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in network.named_parameters()}
     return {
         f"{names[parameter]}|{key}": value

@@ -1,4 +1,4 @@
-"""`diffinity train`: a model of the package's corpus or of one's own text."""
+"""`diffinity train`: train a model on the package's corpus or on your own text."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def train(
 
 
 def _watch(trainer: object, console: Console) -> bool:
-    """Run the trainer under a progress bar (in a terminal) or with a line a report."""
+    """Run the trainer with a progress bar (in a terminal) or one line per report."""
     from diffinity.training.trainer import Trainer
 
     assert isinstance(trainer, Trainer)
@@ -160,7 +160,7 @@ def _watch(trainer: object, console: Console) -> bool:
 
 
 def starting_model(source: str, kind: str, tokenizer: Path | None) -> PretrainedLM:
-    """The finished model that a run goes on from, checked before anything of the run is made.
+    """The finished model that a run starts from, checked before the run is created.
 
     >>> starting_model("runs/mine/model", "markov", None)
     Traceback (most recent call last):
@@ -186,7 +186,7 @@ def starting_model(source: str, kind: str, tokenizer: Path | None) -> Pretrained
 
 
 def check_width(dim: int, n_heads: int) -> None:
-    """Refuse a width that the heads can't share, in the words of the command line.
+    """Refuse a width that is not divisible between the heads, naming the command-line options.
 
     >>> check_width(130, 4)
     Traceback (most recent call last):
@@ -197,7 +197,7 @@ def check_width(dim: int, n_heads: int) -> None:
 
 
 def shape_of(model: PretrainedLM) -> dict[str, Any]:
-    """The settings of a run that are the model's own: its width, depth, heads, and numbers in an embedding."""
+    """The settings of a run that define the model's shape: width, depth, heads and embedding dimension."""
     fields = model.config_fields()
     return {name: fields[name] for name in ("dim", "n_blocks", "n_heads", "embed_dim") if name in fields}
 
@@ -205,7 +205,7 @@ def shape_of(model: PretrainedLM) -> dict[str, Any]:
 def run_tokenizer(
     out: Path, given: Path | Tokenizer | None, texts: Callable[[], list[str]], vocab_size: int
 ) -> Tokenizer:
-    """The run's tokenizer: the one it has, the one given, or a BPE trained on its text."""
+    """The run's tokenizer: its existing tokenizer, the given tokenizer, or a BPE trained on its text."""
     from diffinity.models.pretrained import read_tokenizer
     from diffinity.models.tokenization import train_bpe
 

@@ -1,6 +1,6 @@
-"""From documents to batches: one document a sequence, then the end token to the end, in a few lengths.
+"""From documents to batches: one document per sequence, padded with end tokens, in a few lengths.
 
-Everything is a function of (seed, block): a run that is resumed sees exactly the batches that it would have seen.
+Everything is a function of (seed, block): a resumed run gets exactly the batches of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from torch import Tensor
 from diffinity.errors import InvalidArgument
 from diffinity.training.corpus.structured import structured_documents
 
-BLOCK = 4096  # documents that are drawn, tokenised and sorted by length together
+BLOCK = 4096  # documents that are drawn, tokenized and sorted by length together
 
 
 class DocumentSource(Protocol):
-    """Documents in blocks; block i is the same whenever it is asked for."""
+    """Documents in blocks; block i is always the same."""
 
     def block(self, index: int) -> list[str]: ...
 
 
 @dataclass(frozen=True)
 class GeneratedCorpus:
-    """The structured documents that the package writes itself.
+    """The structured documents that the package generates.
 
     >>> len(GeneratedCorpus(seed=0).block(3))
     4096
@@ -70,7 +70,7 @@ def first_documents(source: DocumentSource, n: int) -> list[str]:
 
 
 def read_texts(path: str | Path) -> list[str]:
-    """The documents of a file: one a line, or for `.jsonl` the "text" of each line's object.
+    """The documents of a file: one per line, or for `.jsonl` the "text" of each line's object.
 
     `hub:owner/name` (or `hub:owner/name:split:column`) names a data set on the Hugging Face hub.
 
@@ -135,7 +135,7 @@ def split_texts(texts: Sequence[str], share: float = 0.03) -> tuple[list[str], l
 
 
 def training_lengths(longest: int) -> tuple[int, ...]:
-    """The lengths of sequences that a run with this longest one uses: close together where documents are short.
+    """The sequence lengths of a run with this maximum: closely spaced for short documents.
 
     >>> training_lengths(96)
     (12, 16, 24, 32, 48, 64, 96)
@@ -145,7 +145,7 @@ def training_lengths(longest: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where in the stream of batches a run stands."""
+    """The position of a run in the stream of batches."""
 
     block: int = 0
     batch: int = 0
@@ -155,9 +155,9 @@ class Cursor:
 class Batches:
     """Batches of about `tokens` tokens, each of one of the `lengths`.
 
-    A document goes to one of the lengths that it fits with its end token, with a chance in proportion to
-    length^-1.5. So a model writes short sentences also where there is room for more, and most of the tokens of a
-    batch are text all the same. Documents that fit no length are left out.
+    A document is assigned to one of the lengths that fit it and its end token, with a probability proportional to
+    length^-1.5. So a model also writes short sentences in long windows, and most tokens of a batch are still text.
+    Documents that fit no length are left out.
     """
 
     source: DocumentSource
@@ -168,7 +168,7 @@ class Batches:
     seed: int = 0
 
     def from_cursor(self, cursor: Cursor) -> Iterator[tuple[Tensor, Cursor]]:
-        """Endless (batch (B, L), cursor of the next one)."""
+        """An endless stream of (batch (B, L), cursor of the next batch)."""
         block = cursor.block
         skip = cursor.batch
         while True:
@@ -184,7 +184,7 @@ class Batches:
             block, skip = block + 1, 0
 
     def block(self, index: int) -> list[Tensor]:
-        """The batches of one block, shuffled; what does not fill a batch is left out if others do."""
+        """The batches of one block, shuffled; an incomplete batch is dropped if there are complete batches."""
         rng = Random(f"{self.seed}/{index}/batches")
         buckets: dict[int, list[list[int]]] = {length: [] for length in self.lengths}
         for encoding in self.tokenizer.encode_batch(self.source.block(index)):

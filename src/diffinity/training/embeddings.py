@@ -1,7 +1,7 @@
-"""Where PLAID's embeddings start: tokens that have the same neighbours lie close together.
+"""The initial embeddings of PLAID: tokens with similar neighbours are close together.
 
-With random embeddings a noisy token is either known or it could be any other. With these it is first known to be,
-say, a name, while the noise is still high: what the network can use as context long before it can read the token.
+With random embeddings a noisy token is either recognisable or could be any other token. With these embeddings the
+network can recognise its kind (for example, a name) while the noise is still high, and use that as context.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-OFFSETS = (-2, -1, 1, 2)  # the neighbours that are counted, each place by itself
-OWN = 0.1  # the share of a token's squared norm that it has for itself, at random
-COUNTED_TOGETHER = 4_000_000  # pairs that wait in memory to be counted
-SMOOTHED = 0.75  # exponent of a neighbour's frequency, so that rare neighbours do not stand out
+OFFSETS = (-2, -1, 1, 2)  # the counted neighbours, each offset separately
+OWN = 0.1  # the random share of a token's squared norm
+COUNTED_TOGETHER = 4_000_000  # pairs in memory before they are counted
+SMOOTHED = 0.75  # exponent of a neighbour's frequency, so that rare neighbours do not dominate
 
 
 def neighbour_embeddings(batches: Iterable[Tensor], vocab_size: int, dim: int, eos: int, seed: int = 0) -> Tensor:
     """Embeddings (vocab_size, dim) of unit norm from the neighbours of tokens in batches (B, L).
 
-    The positive pointwise mutual information of token and neighbour, its leading singular directions. Of the end
-    tokens that fill up a row none is its own neighbour.
+    They are the leading singular directions of the positive pointwise mutual information of token and neighbour.
+    Padding end tokens do not count as their own neighbours.
 
     >>> text = torch.tensor([[1, 2, 5, 1, 3, 5, 1, 2, 5, 1, 3, 5, 4, 6, 4, 6, 4, 6]])
     >>> near = neighbour_embeddings([text] * 40, vocab_size=7, dim=4, eos=0)
@@ -45,13 +45,13 @@ def neighbour_embeddings(batches: Iterable[Tensor], vocab_size: int, dim: int, e
         directions, strength, _ = torch.svd_lowrank(table, rank, niter=4)
         own = F.normalize(torch.randn(vocab_size, dim), dim=1)
     near = torch.zeros(vocab_size, dim)
-    n_directions = min(dim, rank - 1)  # the first direction is how frequent a token is
+    n_directions = min(dim, rank - 1)  # the first direction is the frequency of a token
     near[:, :n_directions] = directions[:, 1 : n_directions + 1] * strength[1 : n_directions + 1].sqrt()
     return F.normalize((1 - OWN) ** 0.5 * F.normalize(near, dim=1) + OWN**0.5 * own, dim=1)
 
 
 def _pairs(batches: Iterable[Tensor], vocab_size: int, eos: int) -> tuple[Tensor, Tensor]:
-    """The pairs of a token and a neighbour at a place that occur, (2, n), and how often each does, (n,)."""
+    """The pairs of a token and a neighbour at an offset, (2, n), and their counts, (n,)."""
     wide = len(OFFSETS) * vocab_size
     keys, counts = torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.float64)
     waiting: list[Tensor] = []

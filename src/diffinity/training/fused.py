@@ -1,7 +1,7 @@
 """Cross-entropy of a linear readout without the logits of all rows in memory at once.
 
-The gradients are computed with the loss, a few rows at a time while their logits are in the cache: with thousands
-of tokens in the vocabulary and a small network the readout is otherwise most of a training step.
+The gradients are computed with the loss, a few rows at a time while their logits are in the cache. Otherwise, with
+a large vocabulary and a small network, the readout takes most of a training step.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ROWS = 128  # whose logits are held at once
-SMALLEST = 1e-37  # probability whose logarithm is taken: 85 nats
+ROWS = 128  # whose logits are in memory at once
+SMALLEST = 1e-37  # lower bound of probabilities before the logarithm: 85 nats
 
 
 def _logits(
@@ -27,7 +27,7 @@ def _logits(
 def readout_mean(
     hidden: Tensor, weight: Tensor, bias: Tensor, analytic: Tensor, embedding: Tensor, low_precision: bool = False
 ) -> Tensor:
-    """The mean embedding (N, e) under the softmax of the logits that `readout_loss` describes.
+    """The mean embedding (N, e) under the softmax of the logits of `readout_loss`.
 
     >>> one = torch.ones(1, 2)
     >>> readout_mean(one, torch.zeros(2, 2), torch.zeros(2), 0 * one, torch.eye(2)).tolist()
@@ -100,11 +100,11 @@ def readout_loss(
     low_precision: bool = False,
     weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The mean cross-entropy of `targets` (N,) and that of every row (N,), without a gradient.
+    """The mean cross-entropy of `targets` (N,), and the cross-entropy of every row (N,), without a gradient.
 
-    The logits are hidden (N, d) · weightᵀ (V, d) + bias (V,) + analytic (N, e) · embeddingᵀ (V, e), the last term
-    where it is given. With `low_precision` products with `weight` are in bfloat16. `weights` (N,) make the mean a
-    sum of weighted rows.
+    The logits are hidden (N, d) · weightᵀ (V, d) + bias (V,) + analytic (N, e) · embeddingᵀ (V, e), where the last
+    term is optional. With `low_precision`, products with `weight` are in bfloat16. With `weights` (N,), the mean
+    becomes a weighted sum over rows.
 
     >>> one = torch.ones(1, 2)
     >>> zeros = torch.zeros(4, 2)

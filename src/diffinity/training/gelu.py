@@ -1,7 +1,7 @@
-"""GELU in its tanh form, with its slope, in one compiled pass: a sixth of a training step on a CPU is saved.
+"""GELU in its tanh form, with its derivative, in one compiled pass; saves a sixth of a training step on a CPU.
 
-torch takes 8 ns a number for the value and 20 ns for the gradient inside a training step (a processor with
-AVX2), most of it for tanh. Here both come from one exponential, 2 ns a number.
+torch takes 8 ns per number for the value and 20 ns for the gradient inside a training step (a processor with
+AVX2), mostly for tanh. Here one exponential gives both, in 2 ns per number.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ LINEAR = np.float32(2.0 * math.sqrt(2.0 / math.pi))
 CUBIC = np.float32(LINEAR * 0.044715)
 THREE_CUBIC = np.float32(3.0 * CUBIC)
 LOG2_E = np.float32(1.4426950408889634)
-# 2^f for |f| ≤ 1/2, to 2e-7: the Taylor series' coefficients, highest first, but for the last, 1.
+# 2^f for |f| ≤ 1/2, to 2e-7: the coefficients of the Taylor series, highest first, without the last, 1.
 EXP2 = tuple(np.float32(math.log(2.0) ** k / math.factorial(k)) for k in range(6, 0, -1))
 
 
 @intrinsic
 def _float_of_bits(_typing_context: Any, bits: Any) -> Any:  # noqa: ARG001 - numba reads the names
-    """The float32 that these 32 bits are."""
+    """The float32 with these 32 bits."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
@@ -76,7 +76,7 @@ class _Gelu(torch.autograd.Function):
 
 
 def compiled_gelu(x: Tensor) -> Tensor:
-    """`F.gelu(x, approximate="tanh")` of a CPU tensor; other types than float32 go to torch.
+    """`F.gelu(x, approximate="tanh")` of a CPU tensor; types other than float32 use torch.
 
     >>> compiled_gelu(torch.tensor([0.0, 1.0])).tolist()  # doctest: +ELLIPSIS
     [0.0, 0.84119...]
@@ -88,7 +88,7 @@ def compiled_gelu(x: Tensor) -> Tensor:
 
 
 def use_compiled_gelu(network: nn.Module) -> None:
-    """Let the MLPs of a network that is trained on a CPU use `compiled_gelu`."""
+    """Make the MLPs of a network that is trained on a CPU use `compiled_gelu`."""
     for module in network.modules():
         if isinstance(module, MLP):
             module.activation = compiled_gelu

@@ -1,4 +1,4 @@
-"""The embedded models' training mixture: public text, letters made of its sentences, and structured documents."""
+"""The embedded models' training mixture: public text, letters made from its sentences, structured documents."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from diffinity.training.data import (
     split_texts,
 )
 
-# Shares of the documents; structured text, whose documents are longer, is a third of the tokens. The shares of
-# sources that are absent go to the others in proportion.
+# Shares of the documents. Structured documents are longer, so they are a third of the tokens. The shares of
+# missing sources are distributed to the others in proportion.
 SHARES = {
     "tatoeba": 0.67,
     "commonvoice": 0.02,
@@ -63,9 +63,9 @@ _LETTER_STARTS = (
 
 
 class MixedCorpus:
-    """Blocks of documents in fixed shares of their sources; block i is the same whenever it is asked for.
+    """Blocks of documents in fixed shares of their sources; block i is always the same.
 
-    Each source is passed through in an order of its own, reshuffled for every pass; stock names change every time.
+    Each source is read in its own order, reshuffled for every pass; stock names change every time.
 
     >>> corpus = MixedCorpus([Document("tatoeba", "Tom is here.")], seed=0)
     >>> len(corpus.block(0)) == BLOCK
@@ -85,7 +85,7 @@ class MixedCorpus:
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """How many documents of a block come from each source."""
+        """The number of documents of each source in a block."""
         present = {name: share for name, share in SHARES.items() if name in self.texts or name == "structured"}
         if self.letter_sentences:
             present["letters"] = SHARES["letters"]
@@ -96,7 +96,7 @@ class MixedCorpus:
 
     @cached_property
     def letter_sentences(self) -> list[str]:
-        """The sentences that could stand in a letter."""
+        """The sentences that are suitable for a letter."""
         return [
             text
             for text in self.texts.get("tatoeba", [])
@@ -131,16 +131,16 @@ class MixedCorpus:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a run reads: its documents, those held out, those for its tokenizer, and which file it was."""
+    """The data of a run: documents, held-out documents, documents for the tokenizer, and the file's identity."""
 
     source: DocumentSource
     held_out: list[str]
     tokenizer_texts: Callable[[], list[str]]
     fingerprint: str
-    texts: Sequence[str] | None = None  # all of them, where they are a user's own
+    texts: Sequence[str] | None = None  # all documents, if they are the user's own
 
     def first(self, n: int) -> list[str]:
-        """All documents of a user's own file; of other sources the first n."""
+        """All documents of a user's own file; the first n of other sources."""
         if self.texts is not None:
             return list(self.texts)
         return first_documents(self.source, n)
@@ -173,7 +173,7 @@ def read_training_data(data: str | None, seed: int = 0) -> TrainingData:
 
 
 def is_corpus_file(path: str) -> bool:
-    """Whether a file is one that `diffinity corpus build` wrote: JSON lines with a source."""
+    """Whether a file was written by `diffinity corpus build`: JSON lines with a source."""
     if not path.endswith(".jsonl") or not Path(path).is_file():
         return False
     with Path(path).open(encoding="utf-8", errors="replace") as lines:
@@ -189,9 +189,9 @@ def _sha256(path: str) -> str:
 
 
 def tokenizer_texts(corpus: MixedCorpus, blocks: int = TOKENIZER_BLOCKS) -> list[str]:
-    """The documents that a tokenizer is trained on: every English one of some blocks, a third of the structured.
+    """The documents that a tokenizer is trained on: all English and a third of the structured ones of some blocks.
 
-    The names of JSON members and other pieces of structured text would otherwise take the places of words.
+    Otherwise the names of JSON members and other parts of structured text would replace words.
 
     >>> len(tokenizer_texts(MixedCorpus([Document("tatoeba", "Tom is here.")]), 1)) < BLOCK
     True

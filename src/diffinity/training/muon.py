@@ -1,7 +1,8 @@
 """Muon: momentum whose update is made orthogonal, for the matrices inside a network.
 
-`torch.optim.Muon` does its Newton–Schulz iteration in bfloat16 always, which on a CPU without bfloat16 units takes
-four times as long as in float32 and, for a small network, almost as long as the gradient itself. Ours can do both.
+`torch.optim.Muon` always does its Newton–Schulz iteration in bfloat16. On a CPU without bfloat16 units this takes
+four times as long as in float32 and, for a small network, almost as long as the gradient. Our version supports
+both types.
 """
 
 from __future__ import annotations

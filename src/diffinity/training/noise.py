@@ -1,9 +1,10 @@
-"""Which noise levels to train on: more of those where the cross-entropy changes fastest.
+"""The distribution of training noise levels: most where the cross-entropy changes fastest.
 
-Drawn uniformly in γ, almost every level is either hopeless or trivial. The slope of the loss over γ (a running
-mean per bin, made monotone and smoothed) tells where tokens become known, and the sampler takes equal steps of it.
-Training draws γ in proportion to the slope times what is known already, the loss at pure noise less the loss here:
-high levels come as soon as there is context to use at them. A uniform share keeps every level measured.
+If γ is drawn uniformly, almost every noise level is either too hard or trivial. The slope of the loss over γ (a
+running mean per bin, made monotone and smoothed) shows where tokens become predictable, and the sampler takes
+equal steps of it. Training draws γ in proportion to the slope times the gain so far, the loss at pure noise minus
+the loss at γ: high noise levels are drawn as soon as the network can use context there. A uniform share keeps
+every level measured.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class AdaptiveNoise:
     gamma_1: float = 5.0
     bins: int = 50
     uniform_share: float = 0.3
-    memory: float = 0.99  # of a bin's running loss, per sequence seen
+    memory: float = 0.99  # decay of a bin's running loss per sequence
     refresh_every: int = 20
     loss: NDArray[np.float64] = field(init=False)
     seen: NDArray[np.float64] = field(init=False)
@@ -52,14 +53,14 @@ class AdaptiveNoise:
     def gamma_at(
         self, quantile: NDArray[np.float64], density: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
-        """The level below which a share `quantile` of the draws falls, or of another density (bins,)."""
+        """The `quantile` of the noise levels under this density, or under another density (bins,)."""
         edges = np.linspace(self.gamma_0, self.gamma_1, self.bins + 1)
         cumulative = np.concatenate([[0.0], np.cumsum(self.density if density is None else density)])
         cumulative /= cumulative[-1]
         return np.interp(quantile, cumulative, edges)
 
     def record(self, gamma: Tensor, loss: Tensor) -> None:
-        """Take note of the loss (n,) that sequences had at levels gamma (n,)."""
+        """Record the loss (n,) of sequences at noise levels gamma (n,)."""
         width = (self.gamma_1 - self.gamma_0) / self.bins
         index = ((gamma.double().numpy() - self.gamma_0) / width).astype(int).clip(0, self.bins - 1)
         for i, value in zip(index, loss.double().numpy(), strict=True):
@@ -74,7 +75,7 @@ class AdaptiveNoise:
             self.density = self._with_uniform(self._slope() * (curve.max() - curve))
 
     def sampling_density(self) -> NDArray[np.float64]:
-        """How the sampler divides its steps over the bins: by the slope of the loss."""
+        """The sampler's density of steps over the bins: the slope of the loss."""
         return self._with_uniform(self._slope()) if (self.seen > 0).sum() >= 2 else self.density
 
     def _curve(self) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""What a language model's free writing is worth: perplexity under another model, parsing, variety, memory."""
+"""Quality of unconstrained texts: perplexity under another model, parsing, diversity, memorisation."""
 
 from __future__ import annotations
 
@@ -19,26 +19,25 @@ SENTENCE_END = re.compile(r"(?<=[.!?])[\"']?\s+")
 
 @dataclass(frozen=True)
 class Quality:
-    """Measures of some texts; NaN or None where there was nothing to count or nobody to judge."""
+    """Measures of some texts; NaN or None if there was nothing to count or no judge."""
 
     texts: int
     perplexity: float  # geometric mean over all tokens, end tokens included
     held_out_perplexity: float
     json_like: int  # texts that begin with a brace
-    json_parsed: float | None  # the share of those that parse
+    json_parsed: float | None  # the share of them that parse
     english: int  # texts without the marks of structured text
-    distinct_2: float  # of those: different pairs of neighbouring words over all pairs
-    held_out_distinct_2: float  # of as many held-out documents
-    known_sentences: float  # of those: the share of sentences that stand in the training text, but for names
+    distinct_2: float  # of the English texts: share of distinct word pairs among all pairs
+    held_out_distinct_2: float  # of the same number of held-out documents
+    known_sentences: float  # of the English texts: share of sentences in the training text, except for names
 
 
 def quality(
     texts: Sequence[str], held_out: Sequence[str], judge: AutoregressiveLM | None, training: Iterable[str]
 ) -> Quality:
-    """Measure `texts` beside documents that no model has seen.
+    """Measure `texts`, and held-out documents for comparison.
 
-    `training` is read once, as far as one wishes to look for the texts' sentences; without a `judge` there is no
-    perplexity.
+    `training` is read once, to look for the texts' sentences; without a `judge` there is no perplexity.
     """
     begun = [text for text in texts if text.lstrip().startswith("{")]
     english = english_only(texts)
@@ -56,7 +55,7 @@ def quality(
 
 
 def english_only(texts: Iterable[str]) -> list[str]:
-    """The texts of at least two words that have none of the marks of structured text.
+    """The texts of at least two words without the characters of structured text.
 
     >>> english_only(["It rains.", '{"a": 1}', "a = 2", "Hi"])
     ['It rains.']
@@ -65,7 +64,7 @@ def english_only(texts: Iterable[str]) -> list[str]:
 
 
 def perplexity(judge: AutoregressiveLM, texts: Sequence[str]) -> float:
-    """exp of the mean nats per token of all texts, each with its end token; those without a token count as one."""
+    """exp of the mean nats per token of all texts, each with its end token; an empty text counts as one token."""
     nats, count = 0.0, 0
     for text in texts:
         ids = [*judge.tokenizer.encode(text).ids, judge.eos_token_id]
@@ -88,7 +87,7 @@ def parses(text: str) -> bool:
 
 
 def distinct_2(texts: Sequence[str]) -> float:
-    """Different pairs of neighbouring words over all pairs.
+    """The share of distinct pairs of neighbouring words among all pairs.
 
     >>> distinct_2(["a b a b"])
     0.6666666666666666
@@ -107,7 +106,7 @@ def sentences(text: str) -> list[str]:
 
 
 def known_share(texts: Sequence[str], training: Iterable[str]) -> float:
-    """The share of the texts' sentences that stand in the training documents, word for word but for names.
+    """The share of the texts' sentences that occur in the training documents, verbatim except for names.
 
     >>> known_share(["The cat sat down. The dog ran away."], ["So it was. The cat sat down."])
     0.5

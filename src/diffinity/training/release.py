@@ -1,4 +1,4 @@
-"""From training runs to the models that ship in the package, each with a card of what was measured.
+"""From training runs to the models in the package, each with a card of its measurements.
 
     python -m diffinity.training.release RUNS CORPUS
 
@@ -36,19 +36,19 @@ from diffinity.training.showcase import outputs
 
 KINDS: dict[str, type[PretrainedLM]] = {"plaid": PlaidLM, "autoregressive": AutoregressiveLM, "masked": MaskedLM}
 SAMPLES, LENGTH = 400, 64
-LENGTHS = (16, 24, 32, 64)  # of the samples, as many of each: what a text is depends on the room for it
+LENGTHS = (16, 24, 32, 64)  # of the samples, equally often: texts depend on the length
 BEGUN = 40  # texts that must begin with a brace, for each number of steps
 COLOURS = ("red", "green", "blue")
 HELD_OUT_DOCUMENTS = 500
-BIGRAM_DOCUMENTS = 300_000  # of the training stream, in which neighbouring tokens are counted
-TRAINING_DOCUMENTS = 1_000_000  # of the stream that the models saw, in which sentences are looked for
+BIGRAM_DOCUMENTS = 300_000  # of the training stream, for the bigram counts
+TRAINING_DOCUMENTS = 1_000_000  # of the training stream, searched for the samples' sentences
 CONSTRAINED_SEED = 3  # of the constraints: not the benchmark's own
 
 
 def export(
     runs: Path, folder: Path, defaults: SamplingDefaults, data: TrainingData | None = None
 ) -> dict[str, PretrainedLM]:
-    """Copy the models of the runs that are there, in float16, to their places under `folder`.
+    """Copy the models of the existing runs, in float16, to their places under `folder`.
 
     The diffusion model gets the bigrams of the training documents `data`.
     """
@@ -72,7 +72,7 @@ def export(
 
 
 def free_samples(model: PlaidLM, n: int = SAMPLES) -> tuple[list[str], float]:
-    """n texts written without a constraint at the defaults, and the seconds of one run of 128 steps alone."""
+    """n unconstrained texts at the defaults, and the seconds of one run of 128 steps at batch 1."""
     written: list[str] = []
     for length in LENGTHS:
         seeds = [(0, len(written) + i) for i in range(n // len(LENGTHS))]
@@ -89,7 +89,7 @@ def constrained_samples(model: PlaidLM) -> list[str]:
 
 
 def begun_json(model: PlaidLM) -> dict[int, tuple[int, int]]:
-    """By number of steps: how many texts that must begin with a brace parse as JSON, and how many there are."""
+    """By number of steps: how many texts that must begin with a brace parse as JSON, and their total number."""
     counts = {}
     for steps in dict.fromkeys((model.sampling_defaults.num_inference_steps, 64)):
         write = Generator(model, Regex(r"(?s)\{.*"), length=LENGTH, num_inference_steps=steps)
@@ -98,21 +98,21 @@ def begun_json(model: PlaidLM) -> dict[int, tuple[int, int]]:
 
 
 def choices(model: PlaidLM) -> dict[str, int]:
-    """How often each of three colours is written in 20 texts that are sampled."""
+    """The counts of three colours in 20 texts with `decode="sample"`."""
     write = Generator(model, Choice(COLOURS), decode="sample", length=8)
     counts = Counter(text.text for text in write(20))
     return {colour: counts[colour] for colour in COLOURS}
 
 
 def judged(written: Sequence[str]) -> GrammarCounts:
-    """What the grammar judge counts in texts; nothing where it is not installed."""
+    """The grammar judge's counts for texts; empty if it is not installed."""
     if not grammar.available():
         return GrammarCounts()
     return GrammarCounts.of([verdict for verdicts in grammar.judge(written) for verdict in verdicts])
 
 
 def measure(model: PlaidLM, data: TrainingData, judge: AutoregressiveLM | None) -> Measured:
-    """All that the card shows of the diffusion model; some minutes."""
+    """All measurements on the card of the diffusion model; takes some minutes."""
     written, seconds = free_samples(model)
     held_out = data.held_out[:HELD_OUT_DOCUMENTS]
     return Measured(

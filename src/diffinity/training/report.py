@@ -1,4 +1,4 @@
-"""What a training run leaves for people: a plot of its losses and samples of what it writes."""
+"""The readable output of a training run: a plot of its losses, and samples."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def plot_metrics(metrics: Path, picture: Path) -> bool:
 
 
 def write_samples(model: PretrainedLM, path: Path, n: int = 8) -> bool:
-    """Write unpicked samples of a diffusion model; False for the companions."""
+    """Write unselected samples of a diffusion model; False for other models."""
     from diffinity.sampling import sample, texts
 
     if not isinstance(model, PlaidLM):

@@ -1,4 +1,4 @@
-"""Everyday tasks that a model card shows: what a person would try first, with every output."""
+"""Everyday tasks on a model card, which a user might try first, with all outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OUTPUTS = 6
 
 @dataclass(frozen=True)
 class Task:
-    """A task in words, the constraint that states it, and room for it in tokens."""
+    """A task in words, its constraint, and its length in tokens."""
 
     title: str
     constraint: Constraint
@@ -93,7 +93,7 @@ def tasks() -> list[Task]:
 
 
 def outputs(model: TextModel, seed: int = 0) -> Iterator[tuple[Task, list[str]]]:
-    """Every task with what the model writes for it at its defaults, none left out."""
+    """All tasks with all outputs of the model at its defaults."""
     for task in tasks():
         texts = Generator(model, task.constraint, length=task.length)(OUTPUTS, seed=seed)
         yield task, [generated.text for generated in texts]

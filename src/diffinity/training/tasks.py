@@ -1,7 +1,7 @@
-"""What is learned: a network, its loss on a batch, how its parameters are optimised, what it becomes.
+"""The training tasks: a network, its loss on a batch, its optimisation, and the exported model.
 
 `DiffusionTask` is PLAID (by cross-entropy at adaptive noise levels, or by its variational bound),
-`AutoregressiveTask` and `MaskedTask` are the companions. The trainer knows only the `Task` protocol.
+`AutoregressiveTask` and `MaskedTask` train the other embedded models. The trainer uses only the `Task` protocol.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from diffinity.models.transformer import AutoregressiveLM, MaskedLM, Transformer
 from diffinity.training.fused import readout_loss, readout_mean
 from diffinity.training.noise import AdaptiveNoise, fit_schedule
 
-SELF_CONDITIONED = 0.3  # share of a batch that sees its own first estimate
-GIVEN = (-5.0, -3.0)  # between these is the level of positions that are given, as good as read
-ASKED = (-1.0, 4.0)  # and of positions that the rest must tell
+SELF_CONDITIONED = 0.3  # share of a batch with its own first estimate as input
+GIVEN = (-5.0, -3.0)  # range of the noise level of given positions, which are easily read
+ASKED = (-1.0, 4.0)  # and of asked positions, which must be inferred from context
 ASKED_SHARE = (0.15, 0.7)
-END_TOKENS_READ = 2  # so many end tokens of a sequence are always read out
-PADDING_SHARE = 0.125  # and this share of the others, which counts for all of them
+END_TOKENS_READ = 2  # this many end tokens of a sequence always have a loss
+PADDING_SHARE = 0.125  # and this share of the other end tokens, weighted to represent all
 VALIDATION_LEVELS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 
 
@@ -36,7 +36,7 @@ class Task(Protocol):
 
     @property
     def network(self) -> nn.Module:
-        """What is optimised."""
+        """The network to optimise."""
         ...
 
     def loss(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
@@ -48,7 +48,7 @@ class Task(Protocol):
         ...
 
     def tensors(self) -> dict[str, Tensor]:
-        """State beside the parameters that a resumed run needs."""
+        """The state besides the parameters that a resumed run needs."""
         ...
 
     def load(self, tensors: dict[str, Tensor]) -> None:
@@ -56,14 +56,14 @@ class Task(Protocol):
         ...
 
     def export(self, tokenizer: Tokenizer, eos: int, defaults: SamplingDefaults) -> PretrainedLM:
-        """The finished model around the current parameters."""
+        """The finished model with the current parameters."""
         ...
 
 
 def given_and_asked(batch: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Noise levels (batch, length), and which positions are asked for; the other positions are given.
 
-    The share of positions that are asked for differs from sequence to sequence.
+    The share of asked positions differs between sequences.
 
     >>> levels, asked = given_and_asked(2, 64, torch.Generator().manual_seed(0))
     >>> levels.unique().numel(), bool((levels[asked] > levels[~asked].max()).all())
@@ -78,11 +78,11 @@ def given_and_asked(batch: int, length: int, generator: torch.Generator) -> tupl
 
 
 def end_token_weights(tokens: Tensor, eos: int, generator: torch.Generator) -> Tensor:
-    """How much the loss of each position of tokens (B, L) counts; 0: its logits need not be computed.
+    """The weight of each position of tokens (B, L) in the loss; 0: its logits need not be computed.
 
-    Most of a short sentence's sequence is end tokens, which teach the same thing over and over, and reading a
-    position out costs as much as several blocks. Of the end tokens behind the first two a random share is read out
-    and counts for the others, so that the expected loss is that of all positions.
+    A short sentence's sequence is mostly end tokens, which carry little information, and the readout of a position
+    costs as much as several blocks. After the first two end tokens only a random share is read out, with a larger
+    weight, so that the expected loss is that of all positions.
 
     >>> tokens = torch.tensor([[5, 6] + [0] * 96])
     >>> weights = end_token_weights(tokens, 0, torch.Generator().manual_seed(0))
@@ -106,8 +106,8 @@ def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
 class BiasWarmUp:
     """The share of the analytic term (α/σ²)·z·Eᵀ in the logits, which grows from 0 to 1 over the first steps.
 
-    With all of it from the start the network need not learn to read tokens from their noisy embeddings, and what
-    it can't read at one position it can't use as context at the others. `benchmarks/bias_warmup.py` measures it.
+    With the full term from the start the network need not learn to read tokens from their noisy embeddings, and a
+    token that it can't read is no context for other positions. `benchmarks/bias_warmup.py` measures the effect.
     """
 
     def __init__(self, steps: int) -> None:
@@ -123,10 +123,10 @@ class BiasWarmUp:
 
 
 class DiffusionTask:
-    """PLAID by cross-entropy: −log p(x | z) averaged over noise levels drawn where they teach most.
+    """PLAID by cross-entropy: −log p(x | z) averaged over noise levels from an adaptive density.
 
-    In a share `mixed` of the sequences some positions are nearly free of noise and the others nearly all noise:
-    the network learns from clean context, as masked models do, before it must make out everything at once.
+    In a share `mixed` of the sequences some positions have almost no noise and the others are almost pure noise.
+    So the network learns from clean context, as masked models do, before it must infer all positions at once.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class DiffusionTask:
         gamma = self.noise.draw(whole, generator)
         mixed, asked = given_and_asked(batch - whole, length, generator)
         levels = torch.cat([gamma[:, None].expand(whole, length), mixed]).to(tokens.device)
-        # Given positions have a loss of nearly zero: they are not read out, which costs as much as four blocks.
+        # Given positions have a loss of nearly zero, so they skip the readout, which costs as much as four blocks.
         weights = torch.cat([torch.ones(whole, length), asked.float()]).to(tokens.device)
         if self.eos is not None:
             weights *= end_token_weights(tokens, self.eos, generator)
@@ -177,7 +177,7 @@ class DiffusionTask:
     ) -> tuple[Tensor, Tensor]:
         """The cross-entropy over B·L, and that of every token (B, L), at noise levels gamma (B, 1 or L).
 
-        Positions count with their `weights` (B, L); where these are 0 nothing is read out and the nats are 0.
+        Positions have `weights` (B, L); positions of weight 0 are not read out and have 0 nats.
         """
         model = self.network.model
         embedding = self.network.embedding_matrix()
@@ -188,7 +188,7 @@ class DiffusionTask:
         x_selfcond = torch.zeros_like(z)
         readout = (model.output_linear.weight, model.output_linear.bias)
         n = round(selfcond_share * tokens.shape[0])
-        if n:  # levels are in random order, so rows at equal distances are a random choice
+        if n:  # levels are in random order, so evenly spaced rows are a random choice
             chosen = torch.arange(n, device=tokens.device) * tokens.shape[0] // n
             with torch.no_grad():
                 hidden, analytic = self._features(z[chosen], gamma[chosen], x_selfcond[chosen])
@@ -247,8 +247,8 @@ class DiffusionTask:
 class BoundTask:
     """PLAID by its own objective: the variational bound, with a learned schedule and learned ends.
 
-    The schedule is trained to make the estimate's variance small, not the bound (which does not depend on
-    it): its gradient is that of the squared loss.
+    The schedule is trained to minimise the variance of the estimate, not the bound, which does not depend on the
+    schedule. Its gradient is that of the squared loss.
     """
 
     def __init__(self, config: PlaidConfig, bias_warmup: int = 0) -> None:
@@ -345,9 +345,9 @@ def transformer_loss(
     bfloat16: bool,
     total: float | None = None,
 ) -> Tensor:
-    """The weighted mean cross-entropy of targets (B, L) where the network sees `seen` (B, L).
+    """The weighted mean cross-entropy of targets (B, L) for the network's input `seen` (B, L).
 
-    Positions of weight 0 (B, L) are not read out. `total` is what the weighted sum is divided by, else the sum of
+    Positions of weight 0 (B, L) are not read out. The weighted sum is divided by `total`, by default the sum of
     the weights.
     """
     with torch.autocast(seen.device.type, torch.bfloat16, enabled=bfloat16):
@@ -362,7 +362,7 @@ def transformer_loss(
 
 
 class AutoregressiveTask:
-    """The next token, up to and including the first end token."""
+    """Cross-entropy of the next token, up to and including the first end token."""
 
     def __init__(self, network: Transformer, eos: int, bfloat16: bool = False) -> None:
         self.network = network
@@ -392,7 +392,7 @@ class AutoregressiveTask:
 
 
 class MaskedTask:
-    """Masked tokens, at a share of masks drawn uniformly: the bound of masked diffusion, weighted by 1/share."""
+    """The bound of masked diffusion: cross-entropy of masked tokens at a random mask share, weighted by 1/share."""
 
     smallest_share = 0.02
 

@@ -38,14 +38,14 @@ from diffinity.training.tasks import (
     is_hidden_matrix,
 )
 
-EMBEDDING_BLOCKS = 12  # of documents, from which the embeddings start
-ADJUSTABLE = ("steps", "cooldown", "peak", "mixed", "bfloat16")  # what a resumed run may change
+EMBEDDING_BLOCKS = 12  # of documents, for the initial embeddings
+ADJUSTABLE = ("steps", "cooldown", "peak", "mixed", "bfloat16")  # settings that a resumed run may change
 Kind = Literal["plaid", "plaid-bound", "autoregressive", "masked"]
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """All that determines a run but the data; stored with it, and compared when it is resumed.
+    """All settings that determine a run, without the data; stored with the run and compared when it is resumed.
 
     `steps` and `cooldown` may change between resumptions; the learning rate falls linearly to zero over the
     last `cooldown` steps.
@@ -66,14 +66,14 @@ class TrainingSettings:
     cooldown: int = 8_000
     muon_lr: float = 0.02
     adam_lr: float = 2e-3
-    peak: float = 1.0  # highest learning rate as a share of the two above; below 1 to go on from a finished model
+    peak: float = 1.0  # peak learning rate as a factor on the two above; below 1 to start from a finished model
     bias_warmup: int = 1_500
     mixed: float = 0.75
     clip: float = 1.0
     ema: float = 0.999
     seed: int = 0
-    data: str = ""  # SHA-256 of the file trained on; a run does not go on with another
-    bfloat16: bool = False  # products of the network in bfloat16: twice as fast where the CPU has units for it
+    data: str = ""  # SHA-256 of the training file; a run can't continue with another file
+    bfloat16: bool = False  # products of the network in bfloat16: twice as fast on CPUs with bfloat16 units
 
     def __post_init__(self) -> None:
         if self.kind not in ("plaid", "plaid-bound", "autoregressive", "masked"):
@@ -90,7 +90,7 @@ class TrainingSettings:
             raise InvalidArgument("steps must be at least 1, tokens_per_batch at least the longest length")
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step as a share of `muon_lr` and `adam_lr`."""
+        """The learning rate of a step as a factor on `muon_lr` and `adam_lr`."""
         rising = (step + 1) / max(1, self.warmup)
         falling = (self.steps - step) / max(1, self.cooldown)
         return self.peak * max(0.0, min(1.0, rising, falling))
@@ -117,7 +117,7 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class Report:
-    """What the loop tells whoever watches it."""
+    """A progress report of the loop."""
 
     progress: Progress
     loss: float  # running mean
@@ -126,7 +126,7 @@ class Report:
 
 
 class Trainer:
-    """One run in a folder: `checkpoint/` (to resume), `metrics.jsonl` (append-only), and what `export` writes."""
+    """One run in a folder: `checkpoint/` (to resume), `metrics.jsonl` (append-only), and the exported model."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class Trainer:
         self.progress = progress
 
     def _start_weights(self, model: PretrainedLM) -> None:
-        """A finished model's weights; optimisers, and the noise levels of a diffusion model, begin anew."""
+        """Load a finished model's weights; optimisers and a diffusion model's noise density start fresh."""
         check_same_kind(self.settings.kind, model)
         network = self.task.network
         wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
@@ -223,7 +223,7 @@ class Trainer:
         validate_every: int = 500,
         save_every: int = 500,
     ) -> bool:
-        """Train to the last step, or to an interrupt; either way a checkpoint is written. True if finished."""
+        """Train to the last step or an interrupt, then write a checkpoint. True if finished."""
         stream = self.batches.from_cursor(self.progress.cursor)
         running = None
         started, tokens_at_start, seconds_before = time.monotonic(), self.progress.tokens, self.progress.seconds
@@ -250,7 +250,7 @@ class Trainer:
         return self.progress.step >= self.settings.steps
 
     def _step(self, tokens: Tensor) -> float:
-        """One optimiser step on a batch, which is divided over the processes."""
+        """One optimiser step on a batch, which is divided between the processes."""
         here, of = self.accelerator.process_index, self.accelerator.num_processes
         tokens = tokens[here::of].to(self.accelerator.device)
         generator = step_generator(self.settings.seed, self.progress.step, here)
@@ -327,9 +327,9 @@ class Trainer:
 
 
 def check_same_kind(kind: str, model: PretrainedLM) -> None:
-    """Refuse a model of another kind than the one to be trained.
+    """Refuse a model of another kind than the model to be trained.
 
-    A masked model may start from an autoregressive one: it has the same network, only without the causal mask.
+    A masked model may start from an autoregressive model: the network is the same without the causal mask.
     """
     if (kind, model.kind) == ("masked", "autoregressive"):
         return
@@ -359,7 +359,7 @@ def step_generator(seed: int, step: int, process: int) -> torch.Generator:
 
 @contextmanager
 def interruptible(on_interrupt: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
-    """While inside, SIGINT and SIGTERM only set a flag, so that the step and its checkpoint are finished.
+    """Inside this context SIGINT and SIGTERM only set a flag, so that the step and its checkpoint are finished.
 
     `on_interrupt` is called at the first signal.
     """
@@ -390,7 +390,7 @@ def _plain(settings: TrainingSettings) -> dict[str, Any]:
 
 
 def _validation_batches(texts: list[str], like: Batches) -> list[Tensor]:
-    """The held-out documents as batches, all of them."""
+    """All held-out documents as batches."""
 
     class Fixed:
         def block(self, index: int) -> list[str]:
