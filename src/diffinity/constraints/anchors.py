@@ -22,7 +22,7 @@ DOING = "resolving the anchors of this pattern"
 
 @dataclass(frozen=True)
 class Side:
-    """What stands on one side of a gap; `final` is a newline that ends the text, and only comes next."""
+    """The character on one side of a gap; `final` is a newline that ends the text, only as the next character."""
 
     edge_of_text: bool = False
     word: bool = False
@@ -68,12 +68,12 @@ def split_by_gaps(
 ) -> tuple[Nfa, int, Bools]:
     """The machine without anchors, its start, and the accepting states.
 
-    `anchors` are (3, anchors): source, place in `ANCHORS`, target. `side_of_label[c]` is what characters of
-    class c are; a newline must be a class of its own.
+    `anchors` are (3, anchors): source, place in `ANCHORS`, target. `side_of_label[c]` is the side of the
+    characters of class c; a newline must be a separate class.
 
-    A state q becomes three kinds of copies: `came[b]`, b was read into it; `gap[b, a]`, it stands between b and a;
-    `next[a]`, it will read a. Only the last read: what was before is forgotten as soon as no anchor asks for it,
-    which keeps the subsets few.
+    A state q becomes three kinds of copies: `came[b]` after reading b, `gap[b, a]` between b and a, and `next[a]`
+    before reading a. Only `next[a]` reads. The previous character is forgotten as soon as no anchor needs it,
+    which keeps the number of subsets small.
     """
     before = [OUTSIDE, *sorted(set(side_of_label), key=str)]
     has_newline = any(side.newline for side in before)
@@ -99,7 +99,7 @@ def split_by_gaps(
             continue
         b = before.index(Side(newline=True)) if follows.final else a
         read = side == b
-        # After the newline that ends the text comes its end, and nothing else.
+        # After the final newline only the end of the text may follow.
         arrives = gap + gaps.index((b, 0)) if follows.final else came + b
         edges.append((nfa.source[read] + (following + a) * n, nfa.label[read], nfa.target[read] + arrives * n))
     accepting = np.zeros(n * copies, np.bool_)

@@ -18,7 +18,7 @@ from diffinity.limits import Limits, compiling
 
 @dataclass(frozen=True)
 class Constraint(ABC):
-    """A set of texts. Subclasses say which in `_build`; everything else follows.
+    """A set of texts. Subclasses define it in `_build`.
 
     >>> short = Regex("[a-z]{1,5}") & ~Text("never")
     >>> short.accepts("ever"), short.accepts("never")
@@ -30,18 +30,18 @@ class Constraint(ABC):
         """Compile, inside a running `compiling()`; called once per value."""
 
     def _inner(self) -> tuple[Constraint, ...]:
-        """The constraints that this one is made of."""
+        """The parts of this constraint."""
         return ()
 
     def _check_depth(self) -> None:
-        """Refuse what is nested so deep that `repr`, `hash` or `==`, which recurse, could not end."""
+        """Refuse constraints nested too deeply for `repr`, `hash` and `==`, which recurse."""
         depth = 1 + max((part.__dict__.get("_depth", 1) for part in self._inner()), default=0)
         with compiling() as budget:
             budget.check("nesting_depth", depth, "this constraint")
         self.__dict__["_depth"] = depth
 
     def dfa(self, limits: Limits | None = None) -> ByteDFA:
-        """The minimal automaton of this constraint, compiled on the first call and then kept.
+        """The minimal automaton of this constraint, compiled on the first call and then cached.
 
         >>> Text("ab").dfa().n_states
         3
@@ -60,13 +60,13 @@ class Constraint(ABC):
                     with budget.apart():
                         before = budget.meter.steps
                         machine = part._build()
-                        # Not a field: a cache has no part in equality and may be filled on a frozen value.
+                        # Not a field: a cache is not part of equality and may be filled on a frozen value.
                         part.__dict__["_compiled"] = machine, budget.meter.steps - before
                         budget.meter.steps = before
             compiled: tuple[ByteDFA, int] = self.__dict__["_compiled"]
             # Charged once to each compilation, as if it had been compiled there.
             if (key := ("constraint", id(self))) not in budget.meter.charged:
-                budget.meter.charged[key] = self  # kept alive, so that the id stays its own
+                budget.meter.charged[key] = self  # a reference, so that the id stays unique
                 budget.spend(compiled[1], "this constraint")
             return compiled[0]
 
@@ -74,7 +74,7 @@ class Constraint(ABC):
         return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
 
     def accepts(self, text: str | bytes) -> bool:
-        """Whether the whole text is one that this constraint allows.
+        """Whether this constraint accepts the whole text.
 
         >>> Regex("[0-9]+").accepts("42"), Regex("[0-9]+").accepts(b"42!")
         (True, False)
@@ -82,12 +82,12 @@ class Constraint(ABC):
         if isinstance(text, str):
             try:
                 text = text.encode()
-            except UnicodeEncodeError:  # a lone surrogate: no UTF-8 text has one
+            except UnicodeEncodeError:  # a lone surrogate, which UTF-8 can't encode
                 return False
         return self.dfa().accepts(text)
 
     def pattern(self) -> str:
-        """The regular expression (Python's dialect, `fullmatch`) that means the same.
+        """The equivalent regular expression (Python's dialect, `fullmatch`).
 
         >>> (Text("a.b") | Regex("c+")).pattern()
         '(?:a\\\\.b|c+)'
@@ -118,7 +118,7 @@ class Constraint(ABC):
         return self.part if isinstance(self, Not) else Not(self)
 
     def repeat(self, min: int = 0, max: int | None = None) -> Constraint:  # noqa: A002
-        """From `min` to `max` of these one after another; None for no upper bound.
+        """From `min` to `max` repetitions; None for no upper bound.
 
         >>> Text("ab").repeat(1, 2).accepts("abab")
         True
@@ -126,7 +126,7 @@ class Constraint(ABC):
         return Repeat(self, min, max)
 
     def optional(self) -> Constraint:
-        """This, or nothing at all.
+        """This constraint or the empty text.
 
         >>> Text("ab").optional().accepts("")
         True
@@ -135,7 +135,7 @@ class Constraint(ABC):
 
 
 def lift(x: Constraint | str) -> Constraint:
-    """A constraint as it is; a `str` as the literal text.
+    """A constraint unchanged; a `str` as a literal text.
 
     >>> lift("a+b")
     Text('a+b')
@@ -148,7 +148,7 @@ def lift(x: Constraint | str) -> Constraint:
 
 
 def _parts(x: Constraint, kind: type[And] | type[Or] | type[Concat]) -> tuple[Constraint, ...]:
-    """The parts of an associative combination, so that a chain of operators stays flat."""
+    """The parts of an associative combination, flattened."""
     return x.parts if type(x) is kind else (x,)
 
 
@@ -156,7 +156,7 @@ def _parts(x: Constraint, kind: type[And] | type[Or] | type[Concat]) -> tuple[Co
 class Regex(Constraint):
     """All texts that `re.fullmatch(source, text, flags)` matches.
 
-    Lookaround, back-references and the like are refused with the place and what to use instead.
+    Lookaround, back-references and similar constructs raise an error with the place and an alternative.
 
     >>> Regex(r"(?i)yes|no").accepts("NO")
     True
@@ -183,7 +183,7 @@ class Regex(Constraint):
 
 @dataclass(frozen=True, repr=False)
 class Text(Constraint):
-    """One text and no other.
+    """A single text.
 
     >>> Text("a+").accepts("a+")
     True
@@ -244,7 +244,7 @@ class Choice(Constraint):
 
 @dataclass(frozen=True, repr=False, init=False)
 class Concat(Constraint):
-    """One part after another.
+    """The concatenation of the parts.
 
     >>> Concat("id-", Regex("[0-9]+")).accepts("id-7")
     True
@@ -272,7 +272,7 @@ class Concat(Constraint):
 
 @dataclass(frozen=True, repr=False)
 class And(Constraint):
-    """What every part allows; written `a & b`.
+    """The texts that all parts accept; written `a & b`.
 
     >>> And((Regex("[a-z]+"), Regex(".{3}"))).accepts("abc")
     True
@@ -290,14 +290,14 @@ class And(Constraint):
         return "(" + " & ".join(map(repr, self.parts)) + ")"
 
     def _build(self) -> ByteDFA:
-        # Small machines first: what they rule out is not carried into the larger products.
+        # Small machines first: strings that they exclude do not enlarge the products.
         machines = sorted((part.dfa() for part in self.parts), key=lambda dfa: dfa.n_states)
         return reduce(ByteDFA.intersection, machines) if machines else ByteDFA.utf8()
 
 
 @dataclass(frozen=True, repr=False)
 class Or(Constraint):
-    """What at least one part allows; written `a | b`.
+    """The texts that at least one part accepts; written `a | b`.
 
     >>> Or((Text("a"), Text("b"))).accepts("b")
     True
@@ -323,7 +323,7 @@ class Or(Constraint):
 
 @dataclass(frozen=True, repr=False)
 class Not(Constraint):
-    """Every valid UTF-8 text that the part does not allow; written `~a`.
+    """Every valid UTF-8 text that the part does not accept; written `~a`.
 
     >>> Not(Text("a")).accepts("b"), Not(Text("a")).accepts(b"\\xff")
     (True, False)
@@ -346,7 +346,7 @@ class Not(Constraint):
 
 @dataclass(frozen=True, repr=False)
 class Repeat(Constraint):
-    """From `min` to `max` texts of the part, one after another; None for no upper bound.
+    """From `min` to `max` repetitions of the part; None for no upper bound.
 
     >>> Repeat(Text("ab"), 2, 2).accepts("abab")
     True
@@ -376,7 +376,7 @@ class Repeat(Constraint):
 
 
 def union_of(machines: list[ByteDFA]) -> ByteDFA:
-    """What at least one of the machines accepts, through one subset construction.
+    """The union of the machines, through one subset construction.
 
     >>> union_of([ByteDFA.literal(b"a"), ByteDFA.literal(b"b")]).count(1)
     2
@@ -391,7 +391,7 @@ def union_of(machines: list[ByteDFA]) -> ByteDFA:
 
 
 def _movable(pattern: str) -> str:
-    """The pattern so that something may stand beside it, which its anchors would see."""
+    """The pattern in a form that allows neighbouring text, which its anchors would otherwise see."""
     if has_anchors(parse(pattern)):
         raise UnsupportedConstraint(
             f"{pattern!r} has an anchor, which would mean something else inside a longer regular expression; "

@@ -17,7 +17,7 @@ SURROGATES = (0xD800, 0xDFFF)
 
 
 def code_set(ranges: Iterable[tuple[int, int]]) -> CodeSet:
-    """Any ranges, in any order, as a `CodeSet`; surrogates, which UTF-8 cannot hold, are taken out.
+    """Any ranges, in any order, as a `CodeSet`; surrogates, which UTF-8 cannot encode, are removed.
 
     >>> code_set([(5, 9), (0, 4), (0xD7FF, 0xE000)])
     ((0, 9), (55295, 55295), (57344, 57344))
@@ -71,13 +71,13 @@ def partition(sets: Sequence[CodeSet]) -> tuple[Alphabet, list[I32]]:
     ranges = [np.array(codes, np.int64).reshape(-1, 2) for codes in sets]
     ends = [r + np.array([0, 1]) for r in ranges]
     starts = np.unique(np.concatenate([np.array([0, LAST + 1]), *(e.reshape(-1) for e in ends)]))[:-1]
-    # Two intervals are one class when the same sets hold them: compare sums of one random number per set.
+    # Two intervals are in one class if the same sets contain them: compare sums of one random number per set.
     signature = np.zeros((2, starts.shape[0] + 1), np.uint64)
     rng = np.random.default_rng(0)
     for end in ends:
         low, high = np.searchsorted(starts, end[:, 0]), np.searchsorted(starts, end[:, 1])
         for row, code in zip(signature, rng.integers(1, 2**63, 2, np.uint64), strict=True):
-            row[low] += code  # the ranges of a set are not adjacent: no index comes twice
+            row[low] += code  # the ranges of a set are not adjacent: no index is repeated
             row[high] -= code
     totals = np.cumsum(signature, axis=1, dtype=np.uint64)[:, :-1]
     # A dictionary: for the few intervals of most patterns, `np.unique` of columns takes longer.

@@ -15,7 +15,7 @@ from diffinity.errors import InfeasibleConstraint
 if TYPE_CHECKING:
     from diffinity.constraints.dfa import ByteDFA
 
-STOP = 0.2  # the chance to end a sample at an accepting state that has a way on
+STOP = 0.2  # the probability to end a sample at an accepting state with transitions
 
 
 def is_acyclic(table: I32) -> bool:
@@ -42,7 +42,7 @@ def is_acyclic(table: I32) -> bool:
 
 
 def distances(table: I32, accepting: Bools) -> I32:
-    """The least number of bytes from each state to acceptance; -1 where there is no way.
+    """The least number of bytes from each state to acceptance; -1 if there is none.
 
     >>> distances(np.array([[1], [-1]], np.int32), np.array([False, True])).tolist()
     [1, 0]
@@ -79,7 +79,7 @@ def shortest(dfa: ByteDFA) -> bytes | None:
 
 
 def sample(dfa: ByteDFA, rng: random.Random, max_length: int) -> bytes:
-    """A random walk that heads for acceptance when `max_length` comes near."""
+    """A random walk that heads for acceptance near `max_length`."""
     if dfa.is_empty:
         raise InfeasibleConstraint("the language is empty: there is no string to sample")
     walk = dfa.walk
@@ -98,7 +98,7 @@ def sample(dfa: ByteDFA, rng: random.Random, max_length: int) -> bytes:
 
 
 class Walk:
-    """An automaton as plain lists, for walking it one byte at a time."""
+    """An automaton as plain lists, to follow it byte by byte."""
 
     def __init__(self, dfa: ByteDFA) -> None:
         self._table = dfa.table
@@ -117,7 +117,7 @@ class Walk:
 
 
 class Counter:
-    """Exact numbers of accepted strings by length, from any state; grows as longer lengths are asked for."""
+    """Exact numbers of accepted strings by length, from any state; grows with the requested lengths."""
 
     def __init__(self, byte_class: NDArray[np.uint8], table: I32, accepting: Bools) -> None:
         tail, label = np.nonzero(table >= 0)
@@ -131,11 +131,11 @@ class Counter:
         self._tail, self._head = pairs.astype(np.int64)
         self._ways = ways.astype(object)
         self._rows, self._starts = np.unique(self._tail, return_index=True)
-        # Python's integers: an exact count passes 2^64 after eight bytes.
+        # Python's integers: an exact count exceeds 2^64 after eight bytes.
         self._from: list[NDArray[Any]] = [accepting.astype(int).astype(object)]
 
     def _suffixes(self, length: int) -> NDArray[Any]:
-        """How many accepted strings of `length` bytes begin in each state."""
+        """The number of accepted strings of `length` bytes from each state."""
         while len(self._from) <= length:
             counts = np.zeros(self._table.shape[0], object)
             if self._rows.size:
@@ -145,11 +145,11 @@ class Counter:
         return self._from[length]
 
     def count(self, length: int) -> int:
-        """How many strings of `length` bytes are accepted."""
+        """The number of accepted strings of `length` bytes."""
         return int(self._suffixes(length)[0])
 
     def sample(self, length: int, rng: random.Random) -> bytes:
-        """One accepted string of `length` bytes, all equally likely."""
+        """An accepted string of `length` bytes, drawn uniformly."""
         if self.count(length) == 0:
             raise InfeasibleConstraint(f"no accepted string has exactly {length} bytes")
         state, out = 0, bytearray()

@@ -66,12 +66,12 @@ def determinise(nfa: Nfa, start: int, accepting: Bools, n_labels: int, budget: B
         elif why == kernels.GROW_POOL:
             room.grow_pool(int(ctl[3]))
     n_subsets = int(ctl[0])
-    budget.check("dfa_states", n_subsets, DOING)  # the first arrays may be larger than a low limit
+    budget.check("dfa_states", n_subsets, DOING)  # the initial arrays may exceed a low limit
     return Machine(room.table[:n_subsets].copy(), room.is_final[:n_subsets].copy())
 
 
 def _drop_dead_ends(nfa: Nfa, accepting: Bools) -> tuple[Nfa, Bools]:
-    """Leave out what cannot lead to acceptance: it would only make more subsets."""
+    """Remove states that cannot lead to acceptance: they would only add subsets."""
     alive = accepting.copy()
     source = np.concatenate([nfa.source, nfa.eps_source])
     target = np.concatenate([nfa.target, nfa.eps_target])
@@ -91,7 +91,7 @@ def _drop_dead_ends(nfa: Nfa, accepting: Bools) -> tuple[Nfa, Bools]:
 
 
 class _Room:
-    """The arrays that grow while subsets are found, within the budget."""
+    """The arrays that grow during the construction, within the budget."""
 
     def __init__(self, n_nfa: int, n_labels: int, budget: Budget) -> None:
         self.budget = budget
@@ -128,7 +128,7 @@ class _Room:
         self.pool = _longer(self.pool, size)
 
     def _foresee(self, states: int, pool: int) -> None:
-        # An array and the smaller one that is copied into it are alive at once: 7 bytes for each int32.
+        # An array and its smaller predecessor exist at the same time: 7 bytes for each int32.
         needed = 7 * (states * (self.n_labels + 10) + pool)
         self.budget.check("memory_bytes", needed, DOING)
 

@@ -26,8 +26,8 @@ class ByteDFA:
     """A trimmed, minimal automaton over bytes in canonical order: equal languages have equal arrays.
 
     State 0 is the start; `table[s, byte_class[b]]` is the state after reading byte b in state s, -1 for none.
-    The empty language is one state that does not accept. Build one with the constructors below, `NfaBuilder`
-    or a constraint; the arrays given here are taken to be minimal and canonical already.
+    The empty language is one state that does not accept. Build an automaton with the constructors below,
+    `NfaBuilder` or a constraint; the arrays passed here must already be minimal and canonical.
 
     >>> words = ByteDFA.from_strings([b"cat", b"cut"])
     >>> words.n_states, words.accepts(b"cut"), words.accepts(b"cot")
@@ -43,7 +43,7 @@ class ByteDFA:
             array.flags.writeable = False
 
     def __reduce__(self) -> tuple[type[ByteDFA], tuple[NDArray[np.uint8], I32, Bools]]:
-        return ByteDFA, (self.byte_class, self.table, self.accepting)  # read-only again, caches left behind
+        return ByteDFA, (self.byte_class, self.table, self.accepting)  # read-only again, without caches
 
     # ---- constructors
 
@@ -58,7 +58,7 @@ class ByteDFA:
 
     @staticmethod
     def epsilon() -> ByteDFA:
-        """The language of the empty string alone.
+        """The language that contains only the empty string.
 
         >>> ByteDFA.epsilon().accepts(b"")
         True
@@ -76,7 +76,7 @@ class ByteDFA:
 
     @staticmethod
     def from_strings(strings: Iterable[bytes]) -> ByteDFA:
-        """The language of a list of strings; a hundred thousand of them are no trouble.
+        """The language of a list of strings, which may have a hundred thousand entries.
 
         >>> ByteDFA.from_strings([b"a", b"ab", b"b"]).count(1)
         2
@@ -108,17 +108,17 @@ class ByteDFA:
 
     @property
     def n_states(self) -> int:
-        """How many states there are."""
+        """The number of states."""
         return self.table.shape[0]
 
     @property
     def n_classes(self) -> int:
-        """How many kinds of byte the automaton tells apart."""
+        """The number of byte classes that the automaton distinguishes."""
         return self.table.shape[1]
 
     @cached_property
     def fingerprint(self) -> str:
-        """A name for the language: equal for equal languages, whatever way they were built."""
+        """A hash of the language: equal for equal languages, however they were built."""
         digest = hashlib.blake2b(digest_size=16)
         for array in (self.byte_class, self.table, self.accepting):
             digest.update(np.ascontiguousarray(array).tobytes())
@@ -145,7 +145,7 @@ class ByteDFA:
         return state >= 0 and bool(self.accepting[state])
 
     def run(self, data: bytes, state: int = 0) -> int:
-        """The state after reading `data` from `state`, -1 if it leads nowhere.
+        """The state after reading `data` from `state`; -1 if there is none.
 
         >>> ByteDFA.literal(b"ab").run(b"a"), ByteDFA.literal(b"ab").run(b"x")
         (1, -1)
@@ -164,10 +164,11 @@ class ByteDFA:
 
     @cached_property
     def only_string(self) -> bytes | None:
-        """The one string of a short language that has no other; None for any other language."""
+        """The string of a language with exactly one (short) string; otherwise None."""
         if self.n_states > 16 or self.accepting.sum() != 1:
             return None
-        # All states lead from the start to the accepting state: with one edge less than states they are a path.
+        # All states are between the start and the accepting state: with one edge fewer than states they are a
+        # path.
         bytes_of_class = np.bincount(self.byte_class, minlength=self.n_classes)
         edges = int(((self.table >= 0) * bytes_of_class).sum())
         return counting.shortest(self) if edges == self.n_states - 1 else None
@@ -186,7 +187,7 @@ class ByteDFA:
         return self == other
 
     def shortest(self) -> bytes | None:
-        """The shortest accepted string, the first of them in byte order; None if there is none.
+        """The shortest accepted string, the first in byte order; None if there is none.
 
         >>> ByteDFA.from_strings([b"bb", b"ba", b"abc"]).shortest()
         b'ba'
@@ -195,7 +196,7 @@ class ByteDFA:
 
     @cached_property
     def distances(self) -> I32:
-        """How many bytes each state is from acceptance, at least."""
+        """The minimal number of bytes from each state to acceptance."""
         return counting.distances(self.table, self.accepting)
 
     @cached_property
@@ -208,7 +209,7 @@ class ByteDFA:
         return counting.Counter(self.byte_class, self.table, self.accepting)
 
     def count(self, length: int) -> int:
-        """How many strings of exactly `length` bytes are accepted, exactly.
+        """The exact number of accepted strings of `length` bytes.
 
         >>> ByteDFA.any_bytes().count(20) == 256**20
         True
@@ -216,7 +217,7 @@ class ByteDFA:
         return self._counter.count(length)
 
     def counts(self, max_length: int) -> list[int]:
-        """How many strings of each length from 0 to `max_length` are accepted.
+        """The numbers of accepted strings of each length from 0 to `max_length`.
 
         >>> ByteDFA.from_strings([b"a", b"b", b"ab"]).counts(3)
         [0, 2, 1, 0]
@@ -224,9 +225,9 @@ class ByteDFA:
         return [self._counter.count(length) for length in range(max_length + 1)]
 
     def sample(self, rng: random.Random, max_length: int = 64) -> bytes:
-        """A random accepted string, of no particular distribution but with every string possible.
+        """A random accepted string; every string is possible, without a particular distribution.
 
-        It walks freely for some `max_length` bytes and then takes a shortest way to acceptance.
+        It walks freely for about `max_length` bytes and then takes a shortest path to acceptance.
 
         >>> ByteDFA.from_strings([b"a", b"b"]).sample(random.Random(0)) in (b"a", b"b")
         True
@@ -234,7 +235,7 @@ class ByteDFA:
         return counting.sample(self, rng, max_length)
 
     def sample_uniform(self, length: int, rng: random.Random) -> bytes:
-        """One of the accepted strings of exactly `length` bytes, each as likely as any other.
+        """An accepted string of exactly `length` bytes, drawn uniformly.
 
         >>> ByteDFA.from_strings([b"ab", b"c"]).sample_uniform(2, random.Random(0))
         b'ab'
@@ -244,7 +245,7 @@ class ByteDFA:
     # ---- operations
 
     def union(self, other: ByteDFA) -> ByteDFA:
-        """What either accepts.
+        """The union of both languages.
 
         >>> ByteDFA.literal(b"a").union(ByteDFA.literal(b"b")).count(1)
         2
@@ -252,7 +253,7 @@ class ByteDFA:
         return self._product(other, "or")
 
     def intersection(self, other: ByteDFA) -> ByteDFA:
-        """What both accept.
+        """The intersection of both languages.
 
         >>> ByteDFA.literal(b"a").intersection(ByteDFA.literal(b"b")).is_empty
         True
@@ -260,7 +261,7 @@ class ByteDFA:
         return self._product(other, "and")
 
     def difference(self, other: ByteDFA) -> ByteDFA:
-        """What this one accepts and the other does not.
+        """The strings of this language that are not in the other.
 
         >>> ByteDFA.from_strings([b"a", b"b"]).difference(ByteDFA.literal(b"b")).shortest()
         b'a'
@@ -268,7 +269,7 @@ class ByteDFA:
         return self._product(other, "minus")
 
     def complement(self, within: ByteDFA | None = None) -> ByteDFA:
-        """What is in `within` (valid UTF-8 unless given) and not accepted here.
+        """The strings of `within` (by default all valid UTF-8) that are not in this language.
 
         >>> ByteDFA.literal(b"").complement().accepts(b"x")
         True
@@ -276,7 +277,7 @@ class ByteDFA:
         return (ByteDFA.utf8() if within is None else within).difference(self)
 
     def concat(self, *others: ByteDFA) -> ByteDFA:
-        """A string of this one followed by one of each of the others in turn.
+        """The concatenation of this language and the others, in order.
 
         >>> ByteDFA.literal(b"a").concat(ByteDFA.literal(b"b"), ByteDFA.literal(b"c")).shortest()
         b'abc'
@@ -290,7 +291,7 @@ class ByteDFA:
         return nfa.build(start, [place])
 
     def star(self) -> ByteDFA:
-        """Any number of strings of this one, one after another.
+        """Any number of repetitions of this language.
 
         >>> ByteDFA.literal(b"ab").star().accepts(b"abab")
         True
@@ -298,7 +299,7 @@ class ByteDFA:
         return self.repeat(0, None)
 
     def optional(self) -> ByteDFA:
-        """The empty string too.
+        """This language and the empty string.
 
         >>> ByteDFA.literal(b"ab").optional().accepts(b"")
         True
@@ -306,7 +307,7 @@ class ByteDFA:
         return self.union(ByteDFA.epsilon())
 
     def repeat(self, min: int, max: int | None) -> ByteDFA:  # noqa: A002 (as in `re` and JSON Schema)
-        """From `min` to `max` strings of this one, one after another; None for no upper bound.
+        """From `min` to `max` repetitions of this language; None for no upper bound.
 
         >>> ByteDFA.literal(b"a").repeat(2, 3).counts(4)
         [0, 0, 1, 1, 0]
@@ -342,7 +343,7 @@ class ByteDFA:
     @cached_property
     def byte_ranges(self) -> tuple[I32, I32, I32, I32]:
         """The transitions as byte ranges: (source, low, high, target), sorted by source and low."""
-        # Runs of bytes of one class; a state's neighbouring runs with one target are one range.
+        # Runs of bytes of one class; adjacent runs of a state with the same target are one range.
         low = np.flatnonzero(np.diff(self.byte_class.astype(np.int32), prepend=-1))
         high = np.append(low[1:], 256) - 1
         by_run = self.table[:, self.byte_class[low]]  # (states, runs)

@@ -80,7 +80,7 @@ class _Token(NamedTuple):
 
 
 def read_rules(source: str) -> dict[str, Expression]:
-    """The rules of a grammar by name, in the order in which they stand.
+    """The rules of a grammar by name, in order.
 
     >>> list(read_rules('greeting = "hi" name? ; name ::= [a-z]+'))
     ['greeting', 'name']
@@ -99,7 +99,7 @@ def complain(source: str, at: int, what: str) -> NoReturn:
 
 
 class _Level:
-    """What has been read since an open parenthesis."""
+    """The items since an open parenthesis."""
 
     def __init__(self, at: int) -> None:
         self.at = at
@@ -161,11 +161,11 @@ class _Reader:
         return self.peek().kind == "end" or (self.peek().kind == "name" and self.peek(1).kind == "is")
 
     def expression(self) -> Expression:
-        """One right-hand side; open parentheses are kept on a stack, not in recursion."""
+        """One right-hand side; open parentheses are on a stack, without recursion."""
         levels = [_Level(-1)]
         while True:
             if self.peek().kind == "mark" and self.peek().text == ",":
-                self.place += 1  # ISO's comma between items; juxtaposition means the same
+                self.place += 1  # ISO's comma between items, equivalent to juxtaposition
             token = self.peek()
             if token.text == "|" and token.kind == "mark":
                 self.place += 1

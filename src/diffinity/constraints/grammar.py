@@ -1,4 +1,4 @@
-"""`Grammar`: context-free rules as a constraint, exact where they are regular, recursion unrolled to a depth.
+"""`Grammar`: context-free rules as a constraint, exact if they are regular, with recursion unrolled to a depth.
 
 The notation, an EBNF:
 
@@ -38,10 +38,10 @@ from diffinity.limits import compiling
 
 @dataclass(frozen=True)
 class Grammar(Constraint):
-    """Texts that the rules derive, where no recursion goes round more than `max_depth` times.
+    """Texts that the rules derive with at most `max_depth` levels of each recursion.
 
-    A rule that leads back to itself only as the last thing of its alternatives (`list = item | item "," list`)
-    is a loop, and exact at any depth.
+    A rule that calls itself only at the end of its alternatives (`list = item | item "," list`) is a loop, which
+    is exact at any depth.
 
     >>> nested = Grammar('value = "x" | "(" value ")"', max_depth=3)
     >>> nested.accepts("((x))"), nested.accepts("((((x))))")
@@ -69,7 +69,7 @@ class Grammar(Constraint):
 
 
 def _walk(expression: Expression) -> list[Expression]:
-    """The expression and all that it is made of."""
+    """The expression and all its parts."""
     parts, todo = [], [expression]
     while todo:
         parts.append(part := todo.pop())
@@ -82,7 +82,7 @@ def _walk(expression: Expression) -> list[Expression]:
 
 
 class _Compiler:
-    """Languages of rules, groups of mutually recursive ones from the bottom up."""
+    """The languages of rules; groups of mutually recursive rules are compiled bottom-up."""
 
     def __init__(self, source: str, rules: dict[str, Expression], max_depth: int) -> None:
         self.source = source
@@ -96,18 +96,18 @@ class _Compiler:
         self.patterns: dict[str, ByteDFA] = {}
 
     def language(self, start: str) -> ByteDFA:
-        """The language of a rule, from those that it uses up."""
+        """The language of a rule; the rules that it uses are compiled first."""
         order, back = self._depth_first(start)
         groups = self._groups(order)
         uses = Counter(other for name in order for other in self.uses[name])
-        for name in order:  # what a rule uses comes before it
+        for name in order:  # the rules that a rule uses come before it
             group = groups[name]
             recursive = len(group) > 1 or name in self.uses[name]
             if name in self.whole:
                 continue
             if not recursive:
                 if name != start and uses[name] == 1 and not self._repeats(name):
-                    continue  # a rule that is used once is written where it is used
+                    continue  # a rule that is used once is inlined
                 self.whole[name] = self._rule(name, {})
                 for other in self.uses[name]:
                     uses[other] -= 1
@@ -123,7 +123,7 @@ class _Compiler:
         return any(isinstance(part, Times) for part in _walk(self.rules[name]))
 
     def _depth_first(self, start: str) -> tuple[list[str], set[tuple[str, str]]]:
-        """The rules in the order in which they are finished, and the uses that lead back to an open rule."""
+        """The rules in post-order, and the uses that lead back to an open rule."""
         order: list[str] = []
         back: set[tuple[str, str]] = set()
         path, is_open, seen = [start], {start}, {start}
@@ -144,7 +144,7 @@ class _Compiler:
         return order, back
 
     def _groups(self, order: list[str]) -> dict[str, list[str]]:
-        """The rules that use each other, directly or not, for each rule (Kosaraju); in the order given."""
+        """For each rule the rules that are mutually recursive with it (Kosaraju), in the given order."""
         used_by: dict[str, list[str]] = {name: [] for name in order}
         for name in order:
             for other in self.uses[name]:
@@ -162,7 +162,7 @@ class _Compiler:
         return {name: members[leader[name]] for name in order}
 
     def _only_last(self, expression: Expression, group: set[str]) -> bool:
-        """Whether the group's rules are used only as the last thing of an alternative."""
+        """Whether the group's rules are used only at the end of an alternative."""
         todo = [(expression, True)]
         while todo:
             part, last = todo.pop()
@@ -179,7 +179,7 @@ class _Compiler:
         return True
 
     def _loop(self, group: list[str]) -> None:
-        """Right-linear rules: a use of a rule is a jump to its beginning."""
+        """Right-linear rules: the use of a rule is a jump to its beginning."""
         nfa = NfaBuilder()
         end = nfa.state()
         entries = {name: nfa.state() for name in group}
@@ -189,7 +189,7 @@ class _Compiler:
             self.whole[name] = nfa.build(entries[name], [end])
 
     def _unroll(self, group: list[str], back: set[tuple[str, str]]) -> None:
-        """Languages by how often a recursion may still go round: a use that leads back costs one."""
+        """Languages by the remaining depth of recursion: a recursive use costs one level."""
         below = {name: ByteDFA.empty() for name in group}
         for _ in range(self.max_depth + 1):
             now: dict[str, ByteDFA] = {}

@@ -43,7 +43,7 @@ def edges_of(table: I32) -> Edges:
 def minimise(edges: Edges, accepting: Bools, start: int, n_labels: int, budget: Budget) -> Machine:
     """Trim, merge equivalent states, and number the rest breadth first over the labels.
 
-    The empty language comes back as one state that does not accept.
+    The empty language is returned as one state that does not accept.
 
     >>> from diffinity.limits import Limits
     >>> twice = Edges(*np.array([[0, 0], [0, 1], [1, 2]], np.int32))   # a|b with two final states
@@ -51,7 +51,7 @@ def minimise(edges: Edges, accepting: Bools, start: int, n_labels: int, budget: 
     [[1, 1], [-1, -1]]
     """
     n, m = accepting.shape[0], edges.tail.shape[0]
-    # Six int32 arrays per transition here, four per state, and the sorted copies.
+    # Six int32 arrays per transition, four per state, and the sorted copies.
     budget.check("memory_bytes", 44 * m + 48 * n, DOING)
     budget.spend(OPERATION_STEPS + 30 * (m + n), DOING)
     useful = _useful(edges, accepting, start)
@@ -112,14 +112,14 @@ def _blocks(edges: Edges, accepting: Bools, n_labels: int, budget: Budget) -> I3
 
 
 def settle(ctl: I64, budget: Budget, doing: str) -> None:
-    """Charge the steps that a kernel took off the last entry of `ctl`, and fill it up again."""
+    """Charge the steps that a kernel subtracted from the last entry of `ctl`, and refill it."""
     steps = CHUNK - int(ctl[-1])
     ctl[-1] = CHUNK
     budget.spend(steps, doing)
 
 
 def _partition(element: I32, bounds: list[int]) -> tuple[I32, I32, I32, I32, I32, I32, I32]:
-    """The arrays of a refinable partition whose sets are element[bounds[i]:bounds[i+1]], empty ones left out."""
+    """The arrays of a refinable partition whose sets are element[bounds[i]:bounds[i+1]], without empty sets."""
     n = element.shape[0]
     location = np.empty(n, np.int32)
     location[element] = np.arange(n, dtype=np.int32)
@@ -135,7 +135,7 @@ def _partition(element: I32, bounds: list[int]) -> tuple[I32, I32, I32, I32, I32
 
 
 def join_classes(table: I32, byte_class: I64 | I32) -> tuple[I32, I32]:
-    """Give bytes with equal columns one class, numbered by first byte; the new classes and the new table.
+    """Merge bytes with equal columns into one class, numbered by first byte; returns the new classes and table.
 
     >>> classes, table = join_classes(np.array([[0, -1, 0]], np.int32), np.arange(256) % 3)
     >>> classes[:4].tolist(), table.tolist()

@@ -1,12 +1,12 @@
-"""Sentence templates of natural-language benchmarks: which word stands where, each with the regex that it means.
+"""Sentence templates of natural-language benchmarks: constraints on the positions of words, each with its regex.
 
-What a word is: a run of the letters A–Z, a–z and digits, with single apostrophes allowed inside ("don't" is one
-word, "1990" is one). Between words stand gaps: one or more spaces, newlines or marks of ``, . ; : ! ? " ( ) -``;
-a gap may also open or close the text. So "well-known" is two words, and a text with any other character (an
-accented letter, a currency sign) is not a text of these templates; say `words=WORDS_OF_ANY_SCRIPT` where letters
-of every script are wanted, at the cost of an automaton some hundred times larger.
+A word is a run of the letters A–Z, a–z and digits, with single apostrophes allowed inside ("don't" is one word,
+and so is "1990"). Between words there are gaps: one or more spaces, newlines or marks of ``, . ; : ! ? " ( ) -``;
+a gap may also begin or end the text. So "well-known" is two words, and a text with any other character (an
+accented letter, a currency sign) does not match these templates. Use `words=WORDS_OF_ANY_SCRIPT` for letters of
+every script; the automaton is then about a hundred times larger.
 
-Positions count from 1, as one says them: the first word is word 1.
+Positions count from 1: the first word is word 1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from diffinity.errors import InvalidArgument, UnsupportedConstraint
 
 @dataclass(frozen=True)
 class Words:
-    """What counts as a letter of a word and as a mark between words: two character classes of `re`.
+    """The letters of words and the marks between words: two character classes of `re`.
 
     >>> Words().word
     "[A-Za-z0-9]+(?:'[A-Za-z0-9]+)*"
@@ -36,14 +36,14 @@ class Words:
 
     @property
     def word(self) -> str:
-        """One word, whichever."""
+        """The regex of any word."""
         return f"{self.letter}+(?:'{self.letter}+)*"
 
 
 ENGLISH = Words()
 WORDS_OF_ANY_SCRIPT = Words(r"[^\W_]", r"[^\w']")
 
-MOST_ORDERS = 120  # alternatives that `ContainsWords.pattern` will write out
+MOST_ORDERS = 120  # the maximum number of alternatives in `ContainsWords.pattern`
 
 
 def word_at(n: int, word: str, *, ignore_case: bool = False, words: Words = ENGLISH) -> Regex:
@@ -69,7 +69,7 @@ def word_from_end(n: int, word: str, *, ignore_case: bool = False, words: Words 
 def between(
     first: str, second: str, n: int | None = None, *, ignore_case: bool = False, words: Words = ENGLISH
 ) -> Regex:
-    """Texts in which `first` comes before `second` with exactly n words between; None for any number.
+    """Texts in which `first` precedes `second` with exactly n words in between; None for any number.
 
     >>> between("old", "river", 1).accepts("The old grey river."), between("old", "river").accepts("old river")
     (True, True)
@@ -93,7 +93,7 @@ def has_word_of_length(n: int, *, words: Words = ENGLISH) -> Regex:
 
 
 def contains_words(*wanted: str, ignore_case: bool = False, words: Words = ENGLISH) -> ContainsWords:
-    """Texts that contain all of these words, in any order; a word given twice must stand there twice.
+    """Texts that contain all of these words, in any order; a word given twice must occur twice.
 
     >>> contains_words("river", "old").accepts("The old river."), contains_words("old").accepts("The older river.")
     (True, False)
@@ -103,7 +103,7 @@ def contains_words(*wanted: str, ignore_case: bool = False, words: Words = ENGLI
 
 @dataclass(frozen=True)
 class ContainsWords(Constraint):
-    """All of some words, in any order: an intersection, and where it is short enough also a regex."""
+    """All of some words, in any order: an intersection, and also a regex if it is short enough."""
 
     wanted: tuple[str, ...]
     ignore_case: bool = False
@@ -120,7 +120,7 @@ class ContainsWords(Constraint):
         return And(tuple(Regex(self._in_order([word] * n)) for word, n in counted.items())).dfa()
 
     def pattern(self) -> str:
-        """The alternation of all orders; refused beyond five words, where there are too many.
+        """The alternation of all orders; refused for more than five words, which have too many.
 
         >>> re.fullmatch(contains_words("b", "a").pattern(), "b c a") is not None
         True
@@ -145,10 +145,10 @@ Template = Literal["prefix", "suffix", "appearance", "between-n", "between", "le
 
 @dataclass(frozen=True)
 class Sentence(Constraint):
-    """One of the paper's six templates with its words: the same texts as the functions above, but it says which.
+    """One of the paper's six templates with its words: the same texts as the functions above, with readable parts.
 
     `n` is the position of "prefix" (from the start) and "suffix" (from the end), the number of words between, or
-    the length of the word. Systems that know words but no automata read the parts.
+    the length of the word. Systems without automata read the parts.
 
     >>> Sentence("prefix", ("old",), 2).accepts("The old river.")
     True
@@ -172,7 +172,7 @@ class Sentence(Constraint):
         self.meaning()
 
     def meaning(self) -> Regex | ContainsWords:
-        """The constraint that the template stands for; its `pattern` is a regex of Python's `re`."""
+        """The constraint of the template; its `pattern` is a regex of Python's `re`."""
         case, n = self.ignore_case, self.n
         if self.template == "length":
             assert n is not None

@@ -392,7 +392,7 @@ class AutoregressiveTask:
 
 
 class MaskedTask:
-    """The bound of masked diffusion: cross-entropy of masked tokens at a random mask share, weighted by 1/share."""
+    """Masked diffusion's bound: cross-entropy of masked tokens at a random mask share, weighted by 1/share."""
 
     smallest_share = 0.02
 

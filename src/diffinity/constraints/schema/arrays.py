@@ -1,8 +1,8 @@
-"""Arrays: an automaton over items, with as much counting as the schemas at hand ask for.
+"""Arrays: an automaton over items, with as much counting as the schemas require.
 
-As for objects the machine is first laid out over whole items: a state is the place of the next item (as far as
-places differ), how many items each `contains` has found, which schemas that must fail have not failed yet and,
-under `uniqueItems`, which values have come already, or from which parts of all values.
+As for objects, the machine is first laid out over whole items. A state has the position of the next item (as far
+as positions differ), the number of items that each `contains` has found, the schemas that must fail and have not
+failed yet and, under `uniqueItems`, the values so far, or the parts of all values that they belong to.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from diffinity.constraints.schema.spelling import spelling
 from diffinity.constraints.schema.values import Values
 
 MAX_UNIQUE_VALUES = 12
-MAX_UNIQUE_STATES = 200_000  # of an array that remembers which of its values have come
+MAX_UNIQUE_STATES = 200_000  # of an array that remembers its values
 
 
 @dataclass(frozen=True)
 class _State:
-    """Where the machine is between two items."""
+    """The state of the machine between two items."""
 
     place: int = 0
     found: tuple[int, ...] = ()  # items counted by each `contains`
     undecided: frozenset[int] = frozenset()  # schemas that must fail and have not yet
-    used: frozenset[bytes | int] = frozenset()  # values, or parts of all values, that must not come again
+    used: frozenset[bytes | int] = frozenset()  # values, or parts of all values, that must not occur again
 
 
 @dataclass(frozen=True)
 class _Tally:
-    """One `contains` being counted; `exactly` if an uncounted item must be known not to satisfy it."""
+    """The count of one `contains`; `exactly` if uncounted items must not satisfy it."""
 
     contains: Contains
     exactly: bool
@@ -46,12 +46,12 @@ class _Tally:
 
     @property
     def enough(self) -> int:
-        """From this many on, more do not matter."""
+        """The count from which more items make no difference."""
         most = self.contains.at_most
         return max(self.contains.at_least, 0 if most is None else most + 1)
 
     def options(self, found: int) -> list[tuple[Literal | None, int]]:
-        """What the next item may be: a literal that it satisfies, and the count after it."""
+        """The options for the next item: a literal that it satisfies, and the count after it."""
         wanted = Literal(self.contains.node)
         if not self.exactly:
             return [(None, found)] if found >= self.enough else [(None, found), (wanted, found + 1)]
@@ -60,7 +60,7 @@ class _Tally:
         return [(wanted.negated(), found), (wanted, min(found + 1, self.enough))]
 
     def satisfied(self, found: int) -> bool:
-        """Whether so many are within the limits."""
+        """Whether the count is within the limits."""
         most = self.contains.at_most
         return found >= self.contains.at_least and (most is None or found <= most)
 
@@ -96,7 +96,7 @@ class ArrayBuilder:
         return tuple(dict.fromkeys(Literal(node) for node in nodes if node is not None))
 
     def _feasible_length(self, most: int | None) -> int | None:
-        """The greatest number of items that the schemas of the single places leave possible."""
+        """The greatest number of items that the schemas of the positions allow."""
         tuple_length = max((len(part.prefix) for part in self.holding), default=0)
         for place in range(tuple_length + 1):
             if most is not None and place >= most:
@@ -106,7 +106,7 @@ class ArrayBuilder:
         return most
 
     def _last_place(self) -> int:
-        """From this place on all places are alike."""
+        """The position from which all positions are equivalent."""
         places = [self.least, self.most or 0]
         places += [len(part.prefix) for part in (*self.holding, *self.failing)]
         for part in self.failing:
@@ -116,7 +116,7 @@ class ArrayBuilder:
         return max(places)
 
     def _always_unique(self) -> bool:
-        """Whether no two items can be equal anyhow."""
+        """Whether two items can never be equal."""
         if self.most is None or self.most > 8:
             return self.most is not None and self.most <= 1
         written_out = self.values.assembly.written_out
@@ -124,7 +124,7 @@ class ArrayBuilder:
         return all(a.intersection(b).is_empty for a, b in combinations(items, 2))
 
     def _parts(self) -> tuple[ByteDFA, ...] | None:
-        """The partition by which items are told apart; None if each of their values can be remembered."""
+        """The partition that distinguishes items; None if all their values can be remembered."""
         places = range(self.last_place + 1 if self.most is None else min(self.last_place + 1, self.most))
         values = list(dict.fromkeys(self._scalar(self.values.below(self._base(place))) for place in places))
         written_out = self.values.assembly.written_out
@@ -142,13 +142,13 @@ class ArrayBuilder:
         return parts
 
     def _scalar(self, value: ByteDFA) -> ByteDFA:
-        """A value whose first byte tells its type."""
+        """A value whose first byte determines its type."""
         return self.values.flat_any if value is self.values.assembly.any else value
 
     # ---- items
 
     def _items(self, state: _State) -> Iterator[tuple[ByteDFA, _State]]:
-        """The values that may come next, each with the state after it."""
+        """The possible next values, each with the state after it."""
         if self.most is not None and state.place >= self.most:
             return
         base = self._base(state.place)
@@ -189,7 +189,7 @@ class ArrayBuilder:
                 yield text, replace(after, used=after.used | {key})
 
     def _texts(self, value: ByteDFA) -> list[tuple[bytes, ByteDFA]]:
-        """The few texts of a value, each with what it means; asked in each state, so worked out once."""
+        """The few texts of a value, each with its meaning; cached, because every state needs them."""
         if value not in self._known_texts:
             words = enumerated(self.values.assembly.written_out(value), MAX_UNIQUE_VALUES) or ()
             # An object has several spellings if its properties come in any order.
@@ -199,7 +199,7 @@ class ArrayBuilder:
         return self._known_texts[value]
 
     def _in_parts(self, value: ByteDFA, parts: tuple[ByteDFA, ...]) -> tuple[ByteDFA, ...]:
-        """What of a value lies in each part; asked in each state, so worked out once."""
+        """The intersection of a value with each part; cached, because every state needs it."""
         if value not in self._pieces:
             self._pieces[value] = tuple(self._scalar(value).intersection(part) for part in parts)
         return self._pieces[value]

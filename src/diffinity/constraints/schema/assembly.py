@@ -1,10 +1,9 @@
-"""Large values inside larger ones: put in by reference while a document is compiled, written out once at the end.
+"""Large values inside larger values: references during the compilation of a document, expanded once at the end.
 
-A machine that holds a copy of each machine below it would be made deterministic and minimal again on every level.
-Instead a large value is one transition on a byte that no JSON text has (a control character, or a byte that UTF-8
-never uses); the last step replaces each such transition by the value's own machine, and only that result is made
-deterministic as a whole. How large it will be is known before, so how deep unconstrained values may go is decided
-last.
+A machine with a copy of each machine below it would be determinised and minimised again on every level. Instead a
+large value is one transition on a byte that no JSON text contains (a control character, or a byte that UTF-8 never
+uses). The last step replaces each such transition by the value's own machine, and only that result is determinised
+as a whole. Its size is known in advance, so the depth of unconstrained values is decided last.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from diffinity.constraints.nfa import NfaBuilder
 from diffinity.limits import compiling
 
 LARGE = 250
-# White space stays out: `flexible` spellings have it.
+# White space is excluded: `flexible` spellings use it.
 _ANY = 0x00
 _BYTES = bytes([*range(0x01, 0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0xC0, 0xC1, *range(0xF5, 0x100)])
 
 
 class Assembly:
-    """The values of one document that stand for themselves in others."""
+    """The values of one document that others refer to."""
 
     def __init__(self) -> None:
         self._byte: dict[ByteDFA, int] = {}
@@ -31,11 +30,11 @@ class Assembly:
         self.any = ByteDFA.literal(bytes([_ANY]))
 
     def bind_any(self, value: ByteDFA) -> None:
-        """Let `any`, the reference to a value of which nothing is asked, mean this machine from now on."""
+        """Bind `any`, the reference to an unconstrained value, to this machine."""
         self._value[_ANY] = value
 
     def embed(self, nfa: NfaBuilder, value: ByteDFA, entry: int, end: int) -> None:
-        """Put a value between two states: a copy of it if it is small, else a reference."""
+        """Put a value between two states: a copy if it is small, otherwise a reference."""
         byte = self._byte.get(value)
         if byte is None and value.n_states > LARGE and len(self._byte) < len(_BYTES):
             byte = self._byte[value] = _BYTES[len(self._byte)]
@@ -54,7 +53,7 @@ class Assembly:
         return found
 
     def size(self, dfa: ByteDFA, any_value: ByteDFA | None = None) -> int:
-        """How many states a machine has once written out, `any` meaning `any_value` if that is given."""
+        """The number of states of a machine after expansion, with `any` bound to `any_value` if given."""
         bound = any_value or self._value.get(_ANY, self.any)
         return self._size(dfa, self._sizes.setdefault(bound, {}), bound)
 

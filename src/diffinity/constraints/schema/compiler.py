@@ -20,16 +20,16 @@ from diffinity.constraints.schema.strings import strings
 from diffinity.errors import ConstraintTooLarge
 from diffinity.limits import PYTHON_STEPS, charged_cache, compiling
 
-# Unless the caller sets `max_depth`, recursion goes this deep, or as deep as these allow: the first two levels are
-# worth more than the next ones.
+# Unless the caller sets `max_depth`, recursion goes this deep, or as deep as these limits allow: the first two
+# levels matter more than the next ones.
 MOST_DEPTH = 8
 FIRST_STATES = 100_000
 AFFORDABLE_STATES = 20_000
-# How arrays and objects may be nested in a value of which nothing is asked: pairs (levels, arrays among them); the
-# nesting at each place must stay within one of them. An automaton copies the scalars for each way to get to a
-# place, so few arrays and many objects cost less than any mixture, and are commoner.
+# The nesting of arrays and objects in an unconstrained value: pairs (levels, arrays among them); the nesting at
+# each place must stay within one of them. An automaton copies the scalars for each path to a place, so few arrays
+# and many objects cost less than any mixture, and are more common.
 Shape = tuple[tuple[int, int], ...]
-# Unless the caller sets `any_depth`: the first of these with which the whole automaton is not larger than that.
+# Unless the caller sets `any_depth`: the first shape with which the whole automaton stays within this size.
 ANY_SHAPES: tuple[Shape, ...] = (((2, 2),), ((1, 1),))
 ANY_SHAPES_OPEN: tuple[Shape, ...] = (
     ((8, 2), (5, 3)),
@@ -43,16 +43,16 @@ ANY_SHAPES_OPEN: tuple[Shape, ...] = (
 )
 ANY_STATES = 8_000
 ANY_STATES_OPEN = 40_000
-# States that an object may have so that its properties come in any order; a document that is too large with the
-# first of these is tried with the next.
+# The maximum number of states of an object with properties in any order; a document that is too large with the
+# first limit is tried with the next.
 ORDER_STATES = (150_000, 20_000)
 
-# Places below places that are compiled by recursion; deeper ones are compiled first, from the top again.
+# The depth of places that are compiled by recursion; deeper places are compiled first, from the top again.
 RECURSION = 25
 
 
 class _CompileFirst(Exception):
-    """The place that must be compiled before others can go on."""
+    """The place that must be compiled before others can continue."""
 
     def __init__(self, literals: tuple[Literal, ...], depth: int) -> None:
         self.place = literals, depth
@@ -71,13 +71,13 @@ class Compiler:
         self._known: dict[tuple[tuple[Literal, ...], int], ByteDFA] = {}
         self._shapes: dict[Shape, ByteDFA] = {}
         self._levels = 0
-        self.ordered: dict[str, None] = {}  # places whose names keep some order although any was asked for
+        self.ordered: dict[str, None] = {}  # places whose names keep an order although `order="any"` was requested
 
     def document_language(self) -> ByteDFA:
         """The values that the whole document admits."""
         root = (Literal(self.document.root),)
         shapes = self.any_shapes()
-        # What is told apart while compiling must stay apart however deep unconstrained values turn out.
+        # Values that are distinguished while compiling must stay distinct for any depth of unconstrained values.
         self.assembly.bind_any(any_value(self.options, shapes[0]))
         depth = self.options.max_depth
         if depth is None:
@@ -89,21 +89,22 @@ class Compiler:
         return self.assembly.written_out(found)
 
     def size_with(self, dfa: ByteDFA, shape: Shape) -> int:
-        """How many states a machine has once written out, with unconstrained values of that shape."""
+        """The number of states of a machine after expansion, with unconstrained values of this shape."""
         return self.assembly.size(dfa, any_value(self.options, shape))
 
     def any_shapes(self) -> tuple[Shape, ...]:
-        """How deep a value may be of which nothing is asked: the first of these that stays affordable."""
+        """The shape of unconstrained values: the first that keeps the automaton small enough."""
         if self.options.any_depth is not None:
             return (((self.options.any_depth, self.options.any_depth),),)
         return ANY_SHAPES_OPEN if self.options.open else ANY_SHAPES
 
     def _affordable_depth(self, root: tuple[Literal, ...], shape: Shape) -> int:
-        """The greatest depth of recursion that keeps the automaton small, or the least that admits any value."""
+        """The greatest recursion depth that keeps the automaton small, or the least that accepts any value."""
         spent = 0
         for depth in range(MOST_DEPTH + 1):
             with compiling() as budget:
-                # A level costs a multiple of the one before it: none is begun that would hardly be finished.
+                # A level costs a multiple of the previous level, so a level that could hardly be finished is not
+                # begun.
                 if (
                     depth > 1
                     and 4 * (budget.meter.steps - spent) > budget.limits.compile_steps - budget.meter.steps
@@ -114,7 +115,7 @@ class Compiler:
             try:
                 found = self.from_the_top(root, depth)
             except ConstraintTooLarge as refusal:
-                # What is spent is spent, and the language must not depend on the speed of the machine.
+                # Spent work stays counted, and the language must not depend on the speed of the machine.
                 if needed or refusal.limit in ("compile_steps", "compile_seconds"):
                     raise
                 return depth - 1
@@ -124,7 +125,7 @@ class Compiler:
         return MOST_DEPTH
 
     def from_the_top(self, literals: tuple[Literal, ...], depth: int) -> ByteDFA:
-        """The values of a place, however deep the places below it are, on a stack that is always shallow."""
+        """The values of a place, with places below it at any depth, on a shallow stack."""
         todo = [(literals, depth)]
         found = ByteDFA.empty()
         while todo:
@@ -151,11 +152,11 @@ class Compiler:
         return self._known[key]
 
     def any_of_shape(self, shape: Shape) -> ByteDFA:
-        """Any value of that shape, written out."""
+        """Any value of this shape, expanded."""
         return self.assembly.written_out(self.part_of_shape(shape))
 
     def part_of_shape(self, shape: Shape) -> ByteDFA:
-        """The same with references to its parts, each compiled once."""
+        """Any value of this shape with references to its parts, each compiled once."""
         if shape not in self._shapes:
             self._shapes[shape] = self._value((), 0, shape) if shape else ByteDFA.empty()
         return self._shapes[shape]
@@ -170,7 +171,7 @@ class Compiler:
             places = [_Below(self, literals, each, depth, inside, len(alternatives)) for each in alternatives]
             found = [self._of_type(kind, each, below) for each, below in zip(alternatives, places, strict=True)]
             if kind == "object" and alternatives and not self.options.open and all(dfa.is_empty for dfa in found):
-                # Nothing but properties that the schema permits without naming them could satisfy it.
+                # Only properties that the schema allows without naming them could satisfy it.
                 found = [self._object(each, below, True) for each, below in zip(alternatives, places, strict=True)]
             parts |= dict.fromkeys(dfa for dfa in found if not dfa.is_empty)
         return _union(list(parts))
@@ -228,7 +229,7 @@ class _Below:
     literals: tuple[Literal, ...]
     alternative: Alternative
     depth: int
-    shape: Shape | None  # of what is left below, in a value of which nothing is asked
+    shape: Shape | None  # of the remaining levels, in an unconstrained value
     alternatives: int = 1  # of this type at the same place
 
     @property
@@ -268,7 +269,7 @@ class _Below:
 
     @property
     def order_states(self) -> int:
-        # The union of alternatives has a state for each tuple of theirs that go together.
+        # The union of alternatives has a state for each compatible tuple of their states.
         return self.compiler.order_states // self.alternatives**2
 
     def note_order(self, kept: str) -> None:
@@ -282,7 +283,7 @@ class _Below:
 
 @charged_cache(maxsize=32)
 def any_value(options: Options, shape: Shape) -> ByteDFA:
-    """Any JSON value whose arrays and objects are nested within a shape; none at all if that has no levels.
+    """Any JSON value whose arrays and objects are nested within a shape; no values if the shape has no levels.
 
     >>> flat = any_value(Options(), ((0, 0),))
     >>> flat.accepts(b"[]"), flat.accepts(b"[1]")
@@ -295,7 +296,7 @@ def any_value(options: Options, shape: Shape) -> ByteDFA:
 
 
 def _inside(shape: Shape | None, kind: str) -> Shape | None:
-    """The shape of what is inside an array or object of that shape."""
+    """The shape inside an array or object of this shape."""
     if shape is None:
         return None
     is_array = kind == "array"

@@ -1,4 +1,4 @@
-"""`JsonSchema`: the constraint that a JSON Schema, or a Pydantic model, is."""
+"""`JsonSchema`: the constraint of a JSON Schema or a Pydantic model."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from diffinity.limits import compiling
 
 @dataclass(frozen=True, init=False)
 class JsonSchema(Constraint):
-    """The JSON texts of the values that a schema admits, each value in its one canonical spelling.
+    """The JSON texts of the values that a schema accepts, each value in its canonical spelling.
 
-    By default an object has only the properties that the schema names, unless it says what others look like, in
-    the order in which it names them; `open=True` admits all that the schema does, `order="any"` any order,
-    `spelling="any"` other spellings of strings and numbers.
-    Every text that is accepted validates; what cannot be honoured raises `UnsupportedKeyword`.
+    By default an object has only the properties that the schema names, in this order, and others only if the
+    schema describes them. `open=True` accepts all that the schema accepts, `order="any"` any order,
+    `spelling="any"` other spellings of strings and numbers. Every accepted text validates; an unsupported keyword
+    raises `UnsupportedKeyword`.
 
     >>> point = JsonSchema({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]})
     >>> point.accepts('{"x": 3}'), point.accepts('{"x": 3.5}'), point.accepts('{}')
@@ -87,7 +87,7 @@ class JsonSchema(Constraint):
             raise SchemaTooLarge("levels", MAX_NESTING, MAX_NESTING + 1, "this schema") from None
 
     def _canonical(self, document: Document) -> ByteDFA:
-        """The machine in which each value has one spelling; half of the work may go into any order."""
+        """The machine with one spelling per value; any order may use up to half of the work."""
         with compiling() as budget:
             half = (budget.limits.compile_steps + budget.meter.steps) // 2
             for order_states in ORDER_STATES if self.options.order == "any" else ():
@@ -110,7 +110,7 @@ class JsonSchema(Constraint):
 
     @property
     def ordered_places(self) -> tuple[str, ...]:
-        """Where properties keep an order although `order="any"` was asked for: any would have been too large.
+        """The places where properties keep an order although `order="any"` was requested, because of the size.
 
         `#` alone may mean the whole schema.
 
@@ -127,7 +127,7 @@ class JsonSchema(Constraint):
 
 
 def _read(schema: object) -> tuple[str, Any]:
-    """The schema as JSON text, and the Pydantic model that it came from, if any."""
+    """The schema as JSON text, and its Pydantic model, if any."""
     model = None
     if isinstance(schema, type):
         if not hasattr(schema, "model_json_schema"):

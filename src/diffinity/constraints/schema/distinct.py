@@ -1,9 +1,9 @@
 """`uniqueItems` over more values than can be remembered: items from different parts of all values are different.
 
-A finite automaton cannot remember every string that has come. But it can remember from which parts of a partition
-the items came, and two items of different parts are not equal. That leaves out arrays whose items share a part and
-never lets in equal ones. Strings are told apart by their first character that is not the same for all of them,
-numbers by their first digit; arrays and objects have more than one spelling of a value, so they are one part.
+A finite automaton cannot remember all strings so far. But it can remember which parts of a partition the items
+belong to, and items of different parts are not equal. This excludes arrays whose items share a part and never
+accepts equal items. Strings are distinguished by the first character that is not common to all of them, numbers by
+their first digit. Arrays and objects can have several spellings of a value, so they are one part.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _PARTITIONS: tuple[tuple[bytes, _Ranges, _Ranges], ...] = (
     (b"m", ((0x2D, 0x39),), ((0x66, 0x74),)),
     (b"", ((0x2D, 0x39),), ((0x66, 0x74),)),
 )
-# States that an array may have for its sets of parts.
+# The maximum number of states of an array for its sets of parts.
 MOST_STATES = 5_000
 
 
 def partition(values: Sequence[ByteDFA], size: int) -> tuple[ByteDFA, ...]:
-    """Machines of disjoint texts, so that equal values of `values`, `size` states in all, lie in one of them.
+    """Machines of disjoint texts; equal values of `values` (`size` states in total) are in the same machine.
 
     >>> parts = partition([ByteDFA.from_strings([b'"ab"', b'"xy"', b"7", b"[]", b"{}"])], 20)
     >>> [part.accepts(b'"ab"') for part in parts].count(True), [part.accepts(b"[]") for part in parts].count(True)

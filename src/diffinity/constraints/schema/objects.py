@@ -1,20 +1,20 @@
 """Objects: an automaton that reads properties in order, linear in their number.
 
-The machine is first laid out over whole properties: a state is the next name that may come, the number of
-properties so far (where it matters), which names that others depend on have been seen, and which of the schemas
-that must fail have not failed yet. Only then is each step replaced by the bytes of a name and of its value.
+The machine is first laid out over whole properties. A state has the next possible name, the number of properties
+so far (if it matters), the names so far that others depend on, and the schemas that must fail and have not failed
+yet. Then each step is replaced by the bytes of a name and of its value.
 
-With `order="any"` a state is the set of the remembered names that have come. A small object remembers all names. A
-larger open one remembers those on which something depends (the required ones, above all); the others may come
-anywhere. A value is copied once for each set in which its name may come. Where that makes too many states, arrays
-and objects under undeclared names wait until all required names have come, or the required names keep their order,
-or all names do.
+With `order="any"` a state is the set of remembered names so far. A small object remembers all names. A larger open
+object remembers only names that something depends on (above all, the required names); the others may occur
+anywhere. A value is copied once for each set in which its name may occur. If that makes too many states, arrays
+and objects under undeclared names wait until all required names have occurred, or the required names keep their
+order, or all names do.
 
-No name comes twice. Declared names cannot, as they come in order. For names that are not declared a finite
-automaton cannot remember them all, so these come in strictly increasing order of a *bucket*, the range that their
-first distinguishing byte lies in. With `open=True` they are free, unless the schema counts properties or must fail
-at one: a repeated name then satisfies all that is asked of it both times, and readers keep the last. The same
-holds for names of an open object that come in any order without being remembered.
+No name occurs twice. Declared names occur in order. A finite automaton cannot remember all undeclared names, so
+these occur in strictly increasing order of a *bucket*, the range of their first distinguishing byte. With
+`open=True` they are free, unless the schema counts properties or must fail at one: a repeated name then satisfies
+its schemas both times, and readers keep the last value. The same holds for names of an open object in any order
+that are not remembered.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from diffinity.constraints.schema.names import NameClass, classes_by_pattern, in
 from diffinity.constraints.schema.spelling import spell_string, spelling, utf8
 from diffinity.constraints.schema.values import Values
 
-# First bytes at which a new bucket begins, by how large the values are that each bucket copies.
-_CUTS = ((60, b"AMaeilpt"), (200, b"ajr"), (2000, b"n"))  # for larger ones there is one bucket
+# First bytes at which a new bucket begins, by the size of the values that each bucket copies.
+_CUTS = ((60, b"AMaeilpt"), (200, b"ajr"), (2000, b"n"))  # for larger values there is one bucket
 
 
-# States that an open object may have so that all its names are remembered, and none comes twice.
+# The maximum number of states of an open object that remembers all its names, so that none occurs twice.
 _REMEMBER_ALL = 1_500
-# Names that are remembered at most: with more, laying out the sets alone takes too long.
+# The maximum number of remembered names: with more, the layout of the sets alone takes too long.
 _MOST_REMEMBERED = 12
 
 OrderKept = OneOf["none", "undeclared", "required", "declared"]
@@ -48,10 +48,10 @@ OrderKept = OneOf["none", "undeclared", "required", "declared"]
 
 @dataclass(frozen=True)
 class _State:
-    """Where the machine is between two properties."""
+    """The state of the machine between two properties."""
 
     place: int  # names before this one are decided
-    seen: frozenset[int] = frozenset()  # names already there, if they may come in any order
+    seen: frozenset[int] = frozenset()  # names so far, if they may occur in any order
     count: int = 0
     present: frozenset[str] = frozenset()  # names that something still depends on
     undecided: frozenset[int] = frozenset()  # schemas that must fail and have not yet
@@ -106,7 +106,7 @@ class ObjectBuilder:
         values.note_order(self.order)
 
     def _affordable_order(self) -> OrderKept:
-        """Which names must keep an order so that the object has no more states than it may; sets `remembered`."""
+        """The names that must keep an order so that the object stays within its states; sets `remembered`."""
         everywhere = frozenset(range(len(self.names)))
         sizes = {place: self._written_size(name) for place, name in enumerate(self.names)}
         values = [self._value(self._base_of_class(names)) for names in self.classes]
@@ -116,7 +116,7 @@ class ObjectBuilder:
         most = self.values.order_states
 
         def cost(remembered: frozenset[int], early: int) -> int:
-            """The states of all copies; undeclared names have `early` until all required ones have come."""
+            """The states of all copies; undeclared names have `early` until all required names have occurred."""
             sets = 2 ** len(remembered)
             once = sum(sizes[place] for place in remembered)
             again = sum(sizes.values()) - once
@@ -140,20 +140,20 @@ class ObjectBuilder:
         return "required" if needed == self.required_places and versions == 1 and in_order <= most else "declared"
 
     def _flat(self, value: ByteDFA) -> ByteDFA:
-        """What an undeclared name may have before all required ones have come, where that must be small."""
+        """The small values that an undeclared name may have before all required names have occurred."""
         return self.values.flat_any if value is self.values.assembly.any else value
 
     def _written_size(self, name: str) -> int:
-        """How many states a name and its value take."""
+        """The number of states of a name and its value."""
         if not self._possible(name) or name in self.must_be_absent:
             return 0
         return self.values.least_size(self._value(self.base[name])) + len(name) + 8
 
     def _depended_on(self) -> frozenset[int]:
-        """The names that must be remembered if others may come twice; all names if none may.
+        """The names that must be remembered if other names may occur twice; all names if none may.
 
-        A name that comes twice satisfies what is asked of it both times, and readers keep the last. So it must not
-        be one by which a schema fails, and must not be counted as two where that helps.
+        A repeated name satisfies its schemas both times, and readers keep the last value. So no schema may fail by
+        such a name, and a repetition must not help a count.
         """
         if any(part.min_properties > len(self.required) + 1 for part in self.holding) or any(
             self.failing[j].max_properties is not None for j in self.undecided
@@ -186,13 +186,14 @@ class ObjectBuilder:
         return all(self.values.below((Literal(rule),)).accepts(key) for rule in rules)
 
     def _asked(self, part: ObjectPart, name: str) -> tuple[Literal, ...]:
-        """What one schema asks of the value of a declared name."""
+        """The requirement of one schema on the value of a declared name."""
         known = name in part.properties
         nodes = [part.properties[name]] if known else []
         for pattern, node in part.patterns:
             surely = searched(pattern).accepts(utf8(name))
             known = known or surely
-            # A name that only some engines find to match: what must hold is asked, what must fail is not.
+            # A name that matches only in some engines: schemas that must hold apply, schemas that must fail do
+            # not.
             if surely or (
                 any(part is x for x in self.holding) and searched(pattern, wide=True).accepts(utf8(name))
             ):
@@ -202,7 +203,7 @@ class ObjectBuilder:
         return tuple(Literal(node) for node in nodes if node is not None)
 
     def _asked_of_class(self, part: ObjectPart, names: NameClass) -> tuple[Literal, ...]:
-        """What one schema asks of the values of undeclared names."""
+        """The requirement of one schema on the values of undeclared names."""
         matched = [node for pattern, node in part.patterns if pattern in names.patterns]
         nodes = matched if matched else [part.additional]
         return tuple(Literal(node) for node in nodes if node is not None)
@@ -211,7 +212,7 @@ class ObjectBuilder:
         return tuple(literal for part in self.holding for literal in self._asked_of_class(part, names))
 
     def _is_welcome(self, name: str) -> bool:
-        """Whether a declared name may appear without being needed for something."""
+        """Whether a declared name may occur although nothing requires it."""
         if self.open or self.bare:
             return True
         return name in self.required or any(
@@ -266,7 +267,7 @@ class ObjectBuilder:
         return tuple(literal for part in self.holding for literal in self._asked(part, name))
 
     def _fails_if_present(self, j: int, name: str) -> bool:
-        """Whether every value that can come under this name here makes schema j fail.
+        """Whether every possible value of this name here makes schema j fail.
 
         Asked as "does its failing leave all of them", not as "does its holding leave none": what is compiled may
         be narrower than what is meant, which would make the second question's answer wrong.
@@ -292,7 +293,7 @@ class ObjectBuilder:
     # ---- counting and depending
 
     def _count_limit(self) -> int:
-        """How far properties must be counted: 0 if the number does not matter."""
+        """The limit for counting properties: 0 if the number does not matter."""
         limits = [0]
         for part in self.holding:
             if part.min_properties > len(self.required):
@@ -324,7 +325,7 @@ class ObjectBuilder:
         return next((cuts for most, cuts in _CUTS if size <= most or needed > len(cuts)), b"")
 
     def _decided(self, state: _State) -> _State | None:
-        """The state once names up to `place` are known: dependencies among them hold or have failed."""
+        """The state after names up to `place` are decided: dependencies among them hold or have failed."""
         if not self.depends and not self.breaks:
             return state
         last = state.place - 1
@@ -348,7 +349,7 @@ class ObjectBuilder:
         return self._decided(after)
 
     def _present(self, state: _State, place: int) -> Iterator[tuple[ByteDFA, _State]]:
-        """The values that may stand under the name at `place`, each with the state after it."""
+        """The possible values of the name at `place`, each with the state after it."""
         name = self.names[place]
         if not self.nameable[name] or name in self.must_be_absent:
             return
@@ -404,7 +405,7 @@ class ObjectBuilder:
         return replace(state, count=count)
 
     def _may_end(self, state: _State) -> bool:
-        """Whether the object may be closed here, everything not yet there being absent."""
+        """Whether the object may be closed here, with all remaining names absent."""
         if self.order != "declared":
             if not self.required_places <= state.seen:
                 return False
@@ -414,7 +415,7 @@ class ObjectBuilder:
         verdict: bool | None = None
         after: _State | None = state
         while after is not None and (verdict := self._ends.get(after)) is None and after.place < len(self.names):
-            if self.order == "declared":  # in any order these states would not come again
+            if self.order == "declared":  # in any order these states would not be reached again
                 passed.append(after)
             if after.place in after.seen:
                 after = self._decided(replace(after, place=after.place + 1))
@@ -426,7 +427,7 @@ class ObjectBuilder:
         return verdict
 
     def _ends_well(self, after: _State) -> bool:
-        """Whether counts and schemas that must fail are content with an object that ends in this state."""
+        """Whether an object that ends in this state satisfies all counts and all schemas that must fail."""
         counted = [part for part in self.holding if part.min_properties > len(self.required)]
         if any(after.count < part.min_properties for part in counted):
             return False
@@ -460,7 +461,7 @@ class ObjectBuilder:
             return behind[state]
 
         def joint(state: _State, value: ByteDFA) -> int:
-            """Where a name has been read and the colon and the value come."""
+            """The state after a name, before the colon and the value."""
             if (state, value) not in joints:
                 joints[state, value] = node = nfa.state()
                 self.values.limit_states(nfa.n_states + value.n_states, "composing an object")
@@ -474,10 +475,10 @@ class ObjectBuilder:
         if self._may_end(start):
             nfa.literal(b"}", opened, end)
         nfa.epsilon(opened, before_node(start))
-        tries: dict[_State, int] = {}  # the names that may come, with what follows them
+        tries: dict[_State, int] = {}  # the possible names, with their continuations
         names = NameTries()
         while todo:
-            # In the declared order these are the names that may come once one more is left out, and that one.
+            # In the declared order these are the possible names after one more is left out, and that name.
             chain = [todo.pop()]
             while not any_order and (skipped := self._skipped(chain[-1])) is not None and skipped not in tries:
                 chain.append(skipped)
@@ -500,11 +501,11 @@ class ObjectBuilder:
         return nfa.build(entry, [end])
 
     def _skipped(self, state: _State) -> _State | None:
-        """The state in which the name that may come next was left out; None if it may not be, or there is none."""
+        """The state after leaving out the next possible name; None if it is required, or there is none."""
         return self._absent(state, state.place) if state.place < len(self.names) else None
 
     def _next_places(self, state: _State) -> list[int]:
-        """The names that may come next: the one whose turn it is, or any that has not come yet."""
+        """The possible next names: the next name in order, or any name that has not occurred yet."""
         if self.order != "declared":
             left = [i for i in range(len(self.names)) if i not in state.seen]
             if self.order == "required":
@@ -514,7 +515,7 @@ class ObjectBuilder:
         return [state.place] if state.place < len(self.names) else []
 
     def _others_may_come(self, state: _State) -> bool:
-        """Whether undeclared names may come now."""
+        """Whether undeclared names may occur now."""
         if self.order == "declared":
             return state.place == len(self.names)
         return self.order != "required" or self.required_places <= state.seen
@@ -524,7 +525,7 @@ class ObjectBuilder:
 
 
 def _by_last_place(clauses: Sequence[tuple[str, str]], position: dict[str, int]) -> dict[int, list[int]]:
-    """Which clauses about two names are decided once the name at a place is."""
+    """The clauses about two names that are decided with the name at each place."""
     due: dict[int, list[int]] = {}
     for i, names in enumerate(clauses):
         due.setdefault(max(position[name] for name in names), []).append(i)
@@ -532,12 +533,12 @@ def _by_last_place(clauses: Sequence[tuple[str, str]], position: dict[str, int])
 
 
 def _miscounts(part: ObjectPart, count: int) -> bool:
-    """Whether a schema fails by the mere number of properties."""
+    """Whether a schema fails by the number of properties alone."""
     return count < part.min_properties or (part.max_properties is not None and count > part.max_properties)
 
 
 def _choices(offers: dict[int, tuple[Literal, ...]]) -> Iterator[tuple[tuple[Literal, ...], frozenset[int]]]:
-    """Every way to let some of the schemas fail here, each by the negation of one thing that it asks."""
+    """All choices of schemas to fail here, each by the negation of one of its requirements."""
     columns = [[(None, j), *((literal.negated(), j) for literal in asked)] for j, asked in offers.items() if asked]
     for row in product(*columns):
         chosen = [(literal, j) for literal, j in row if literal is not None]

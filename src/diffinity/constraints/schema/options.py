@@ -1,4 +1,4 @@
-"""How JSON is to be spelled and how far unbounded schemas are unrolled: the choices that a caller has."""
+"""The options of `JsonSchema`: how JSON is spelled, and how far unbounded schemas are unrolled."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Options:
     """Whether properties that the schema permits without naming them may appear."""
 
     lenient: bool = False
-    """Whether to go on without a keyword that cannot be honoured; outputs may then violate that keyword."""
+    """Whether to ignore unsupported keywords; outputs may then violate them."""
 
     max_depth: int | None = None
-    """How many times a recursive `$ref` may be entered on the way down; None for as many as stay affordable."""
+    """The maximum depth of a recursive `$ref`; None for as deep as the automaton stays small enough."""
 
     any_depth: int | None = None
-    """How many levels a value may have of which nothing is asked; None for as many as stay affordable."""
+    """The maximum depth of an unconstrained value; None for as deep as the automaton stays small enough."""
 
     max_string: int = 256
     """Code points of a string that has a `maxLength` above this one (or that its `minLength` needs)."""

@@ -1,4 +1,4 @@
-"""What a schema asks for and does not get, each with its keyword and the place where it stands."""
+"""Errors for schemas that are not supported, each with its keyword and place."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from diffinity.errors import ConstraintError, ConstraintSyntaxError, ConstraintT
 
 
 class UnsupportedKeyword(UnsupportedConstraint):
-    """A schema keyword that cannot be honoured exactly; `lenient=True` goes on without it.
+    """A schema keyword that is not supported exactly; `lenient=True` ignores it.
 
     >>> str(UnsupportedKeyword("$ref", "#/items", "nothing is fetched"))
     '`$ref` at #/items: nothing is fetched (`lenient=True` goes on without it)'
@@ -33,7 +33,7 @@ class MalformedSchema(ConstraintSyntaxError):
 
 
 class SchemaTooLarge(ConstraintTooLarge):
-    """A schema beyond what this package can take apart; `option` is the argument of `JsonSchema` that raises it.
+    """A schema that is too large to analyse; `option` is the argument of `JsonSchema` that raises the limit.
 
     >>> str(SchemaTooLarge("max_branches", 256, 300, "the schema at #", option=True))
     'the schema at # needs max_branches of at least 300, and the limit is 256. Simplify it, or set `max_branches`.'

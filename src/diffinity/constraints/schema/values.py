@@ -1,4 +1,4 @@
-"""What builders of arrays and objects need from the compiler: the automaton of the values at a place below."""
+"""The compiler's interface for builders of arrays and objects: the automaton of the values at a place below."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Values(Protocol):
 
     @property
     def options(self) -> Options:
-        """How to spell and how far to go."""
+        """The options of the compilation."""
         ...
 
     @property
@@ -30,31 +30,31 @@ class Values(Protocol):
 
     @property
     def assembly(self) -> Assembly:
-        """How a value is put into a larger one."""
+        """The assembly of values into larger values."""
         ...
 
     def limit_states(self, states: int, doing: str) -> None:
-        """Raise `ConstraintTooLarge` if so many states are too many."""
+        """Raise `ConstraintTooLarge` if the number of states exceeds the limit."""
         ...
 
     def least_size(self, value: ByteDFA) -> int:
-        """How many states a value has once written out, with unconstrained values as shallow as they may be."""
+        """The number of states of a value after expansion, with unconstrained values of the least depth."""
         ...
 
     @property
     def flat_any(self) -> ByteDFA:
-        """Any value without arrays and objects that have something in them."""
+        """Any value without non-empty arrays and objects."""
         ...
 
     @property
     def order_states(self) -> int:
-        """How many states an object may have so that its properties come in any order."""
+        """The maximum number of states of an object with properties in any order."""
         ...
 
     def note_order(self, kept: str) -> None:
-        """Remember at which place the names of an object keep some order although any was asked for."""
+        """Record a place where the names of an object keep an order although `order="any"` was requested."""
         ...
 
     def spend(self, passes: int, doing: str) -> None:
-        """Count so many passes through a loop in Python; raise `ConstraintTooLarge` if they are too many."""
+        """Count passes through a Python loop; raise `ConstraintTooLarge` if there are too many."""
         ...
