@@ -25,7 +25,7 @@ from diffinity.alignment.bigrams import Bigrams
 
 CANDIDATES = 20  # most probable tokens, before conditioning and after
 LEAST = 1e-4  # the rest of a class is a candidate from this probability on
-ROUNDS = 2  # of Sinkhorn's iteration: more rounds make no measurable difference (docs/fidelity.md)
+ROUNDS = 2  # of Sinkhorn's iteration: more rounds made no measurable difference to the fidelity
 MOST_STATES = 1000  # of an automaton; with more, positions are independent
 
 
