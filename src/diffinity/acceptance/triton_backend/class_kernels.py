@@ -162,7 +162,7 @@ def weigh(
     """Grid (B·L,)."""
     row = tl.program_id(0).to(tl.int64)
     arena = classes + tl.load(class_base + row // length)
-    # All that is read of the header is read at once: one read after another would take longer than the sums.
+    # The header is read at once: reads in sequence would take longer than the sums.
     n = tl.load(arena + N_CLASSES)
     tree, group_tree, useful = field(arena, CLASS_TREE), field(arena, GROUP_TREE), field(arena, USEFUL)
     first, end = level_of(tree, 0)
@@ -209,14 +209,14 @@ def weigh(
     most, scale = tl.max(best, axis=0), tl.max(best_useful, axis=0)
     most = tl.where(most > -INFINITY, most, 0.0)
     scale = tl.where(scale > -INFINITY, scale, most)
-    # Where classes differ by more than float64 can show below 1, the largest weights go far above it instead.
+    # If classes differ by more than float64 can represent below 1, the largest weights are far above 1 instead.
     least = tl.minimum(tl.min(least_useful, axis=0), scale)
     excess = scale - least - NATS_BELOW_ONE
     above = tl.minimum(tl.maximum(excess, 0.0), NATS_ABOVE_ONE)
     scale -= above
     nats = tl.maximum(above + tl.log(n.to(tl.float64)), tl.minimum(scale - least, MOST_NATS))
     tl.store(drift + row, (nats * BITS_OF_A_NAT).to(tl.int32) + 1)
-    tl.debug_barrier()  # the loop below may be laid out otherwise over the threads
+    tl.debug_barrier()  # the loop below may have another thread layout
     all_of_it = tl.zeros((PIECES,), tl.float64)
     for start in range(0, n, PIECES):
         c = start + tl.arange(0, PIECES)
@@ -243,7 +243,7 @@ def weigh(
 
 @triton.jit
 def _best_of_pieces(arena, tree, level, from_value, from_token, value, token, PIECES: tl.constexpr):
-    """One level of a tree of maxima: the value of each piece and the token that has it (the first of equals)."""
+    """One level of a tree of maxima: the value of each piece and its token (the first of equal values)."""
     first, end = level_of(tree, level)
     for start in range(first, end, PIECES):
         piece = start + tl.arange(0, PIECES)

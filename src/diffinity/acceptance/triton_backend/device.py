@@ -19,12 +19,12 @@ from diffinity.alignment.automaton import TokenAutomaton
 from diffinity.errors import InvalidArgument
 
 CACHE_BYTES = 1 << 30  # of automata kept on devices
-KEPT_BYTES = 1 << 26  # of masses kept for one sample: above, only those of every √L-th position are
+KEPT_BYTES = 1 << 26  # of masses stored for one sample: above this, only every √L-th position is stored
 
 
 @dataclass(frozen=True)
 class Tier:
-    """How a launch of the recursions treats its samples."""
+    """The variant of the recursions for a launch."""
 
     name: str
     size: int  # rows of arrows in registers a direction, or pieces that threads add up at a time
@@ -53,7 +53,7 @@ class Uploaded:
 
 @dataclass(frozen=True)
 class Group:
-    """The samples of a batch that one launch of the recursions treats."""
+    """The samples of a batch in one launch of the recursions."""
 
     tier: Tier
     checkpointed: bool
@@ -62,7 +62,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Batch:
-    """The automata of a batch, one after the other in one array each, and the largest of their sizes."""
+    """The automata of a batch, concatenated in arrays, and the maxima of their sizes."""
 
     classes: Tensor  # int32
     class_base: Tensor  # (B,), int64
@@ -97,7 +97,7 @@ class Outside:
     tokens: Tensor  # (R,), int32
 
     def embeddings(self, embedding: Tensor) -> Tensor:
-        """Their rows (R, d) of an embedding (V, d), kept until either goes or the embedding changes."""
+        """Their rows (R, d) of an embedding (V, d), cached until either is deleted or the embedding changes."""
         version = 0 if embedding.is_inference() else embedding._version
         key = ("outside", version, str(embedding.device))
         rows: Tensor = cache.get(
@@ -107,7 +107,7 @@ class Outside:
 
 
 class DeviceCache:
-    """What was uploaded, by owners; dropped with any of them, and the least recently used when there is too much.
+    """Uploaded data by owners; removed with any owner, and least recently used first when the cache is full.
 
     >>> cache = DeviceCache(limit=100)
     >>> owner = np.zeros(1)
@@ -122,7 +122,7 @@ class DeviceCache:
         self._lock = threading.RLock()
 
     def get(self, owners: Sequence[Any], key: object, make: Callable[[], Any]) -> Any:
-        """The entry of these owners and that key, made if it is not there."""
+        """The entry of these owners and this key, created if missing."""
         full = (key, *map(id, owners))
         with self._lock:
             if full in self._entries:
@@ -148,7 +148,7 @@ class DeviceCache:
 
 
 def _bytes_of(value: Any) -> int:
-    """Of what an entry holds on the device; what two entries share is counted twice."""
+    """The bytes of an entry on the device; shared data is counted for each entry."""
     if isinstance(value, Tensor):
         return value.numel() * value.element_size()
     if isinstance(value, Uploaded):
@@ -235,7 +235,7 @@ def _upload(made: ClassLayout | ProgrammeLayout, device: torch.device) -> Upload
 
 
 def _joined(parts: Sequence[Uploaded], of_sample: Any, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The parts in one array, and where that of each sample begins."""
+    """The parts in one array, and the offset of each sample's part."""
     arena = parts[0].arena if len(parts) == 1 else torch.cat([part.arena for part in parts])
     sizes = np.array([len(part.layout.arena) for part in parts], np.int64)
     begins = (np.cumsum(sizes) - sizes)[of_sample]
@@ -243,7 +243,7 @@ def _joined(parts: Sequence[Uploaded], of_sample: Any, device: torch.device) -> 
 
 
 def tier_of(programme: ProgrammeLayout) -> Tier:
-    """The tier of an automaton; it depends on nothing else, so that a sample is the same in every batch."""
+    """The tier of an automaton. It depends only on the automaton, so that a sample is the same in every batch."""
     if programme.gathered is not None:
         return GATHERED[layout.GATHERED_SHAPES.index(programme.gathered)]
     for tier in (TREE_128, TREE_512):

@@ -28,13 +28,13 @@ from diffinity.acceptance.triton_backend.trees import (
     power_of_two,
 )
 
-FAR = tl.constexpr(400)  # binary digits that masses may drift before they are looked at
-LOST = tl.constexpr(1e-10)  # share of P(L) that backward masses may lose by underflow before they are made again
+FAR = tl.constexpr(400)  # binary digits that masses may drift before they are checked
+LOST = tl.constexpr(1e-10)  # share of P(L) that backward masses may lose by underflow before they are recomputed
 
 
 @triton.jit
 def _high_word(mass):
-    """The upper half of a float64 that is not negative: as a whole number it has the same order."""
+    """The upper half of a non-negative float64: as an integer it has the same order."""
     return (mass.to(tl.int64, bitcast=True) >> 32).to(tl.int32)
 
 
@@ -134,7 +134,7 @@ def recursions_gathered(
             tl.store(beta + length * beta_nodes + state, mass, mask=real & back)
         shifted, shifted_back = n * 0, n * 0
         unseen = n * 0
-        # What a position needs is read while the one before it is computed, and not looked at until then.
+        # The data of a position is read while the previous position is computed, and not used until then.
         position = tl.where(back, length - 1, 0)
         weight = tl.load(weights + position[None, :] * group_nodes + group)
         word = live_word(live, n, tl.where(back, length - 1, 1), state, real)
@@ -171,7 +171,7 @@ def recursions_gathered(
             value = log_of(tl.sum(tl.where(back, 0.0, mass), axis=0), shifted, scales)
         if BACKWARD:
             other = log_of(tl.sum(tl.where(back, mass, 0.0), axis=0), shifted_back, scales)
-            # Masses of states that the forward direction cannot reach may have hidden those of states that it can.
+            # Masses of unreachable states may have made masses of reachable states underflow.
             unfinished = (other < value - LOST) & (value > -INFINITY) & (attempt == 0)
             attempt += 1
             tl.debug_barrier()

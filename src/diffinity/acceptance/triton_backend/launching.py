@@ -9,8 +9,8 @@ import torch
 import triton
 
 ROWS = 8  # positions for which a program of a pass over the scores reads its token ids once, at most
-PROGRAMS = 1024  # of a pass over the scores: fewer leave a GPU without work
-PIECES = 128  # pieces of a tree that a program adds up at a time, one a thread
+PROGRAMS = 1024  # of a pass over the scores: fewer would leave a GPU idle
+PIECES = 128  # pieces of a tree that a program adds up at a time, one per thread
 BLOCK = 256
 WARP_BLOCK = 64  # of a program of one warp, whose steps depend on each other
 
@@ -18,7 +18,7 @@ WARP_BLOCK = 64  # of a program of one warp, whose steps depend on each other
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, num_warps: int = 4, **constants: Any) -> None:
     """One kernel launch, on the device of the first argument; all launches go through here."""
     if interpreted():
-        with np.errstate(all="ignore"):  # the interpreter is numpy, and infinities are meant
+        with np.errstate(all="ignore"):  # the interpreter is numpy, and infinities are intended
             kernel[grid](*arguments, num_warps=num_warps, **constants)
         return
     with torch.cuda.device(arguments[0].device):
@@ -26,9 +26,9 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, num_warps: int =
 
 
 def rows_of(programs: int, length: int) -> int:
-    """Positions a program of a pass over the scores takes, given how many programs there are for a position.
+    """Positions per program in a pass over the scores, given the number of programs per position.
 
-    It decides who computes what, not what is computed.
+    It affects only the division of work, not the results.
 
     >>> rows_of(16, 1024), rows_of(16, 64)
     (8, 2)

@@ -2,7 +2,7 @@
 
 Every sum over sets of unequal size (segments of a class, classes of a group, arrows into a state) is a `tree`:
 pieces of at most eight entries, whose results are entries of the next level. A thread adds up a piece in its
-registers, no order depends on how many threads there are, and no atomic operation is needed.
+registers, the order does not depend on the number of threads, and no atomic operation is needed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ I64 = NDArray[np.int64]
 FAN_IN = 8  # entries of a piece
 TILE = 1024  # tokens that a program of the first pass reads at a time, and the largest segment of a class
 CHUNK = 8192  # neighbouring tokens that may share a segment: their logits fit into the first-level cache
-# Pieces of arrows a direction that a program keeps in registers, and pieces of one state, at most.
+# The maximum number of pieces of arrows per direction in a program's registers, and of pieces of one state.
 GATHERED_SHAPES = ((16, 1), (32, 4), (128, 4), (256, 8))
 TREE_LIMIT = 1 << 17  # states of the largest tier
 HEADER = 24
@@ -31,7 +31,7 @@ FOUR = 4  # segment widths are powers of four
 
 
 class Arena:
-    """Arrays one after the other in one of int32, their offsets in its header."""
+    """Arrays concatenated in one int32 array, with their offsets in its header."""
 
     def __init__(self) -> None:
         self._header = np.zeros(HEADER, np.int32)
@@ -152,7 +152,7 @@ def class_layout(automaton: TokenAutomaton) -> ClassLayout:
     tile_segments: list[I32] = []
     for w in range(width.max() + 1):
         members = np.flatnonzero(width == w)
-        members = members[np.argsort(order[segment_first[members]], kind="stable")]  # neighbours together
+        members = members[np.argsort(order[segment_first[members]], kind="stable")]  # neighbouring tokens together
         rows = TILE // FOUR**w
         for i in range(0, len(members), rows):
             some = np.full(rows, -1, np.int32)
@@ -203,7 +203,7 @@ def class_layout(automaton: TokenAutomaton) -> ClassLayout:
 
 
 def _segments(order: I64, first: I64) -> tuple[I64, I64]:
-    """Where segments begin among the tokens sorted by class, (N+1,), and which are those of each class, (C+1,)."""
+    """Where segments begin among the tokens sorted by class, (N+1,), and the segments of each class, (C+1,)."""
     starts = np.zeros(len(order), np.bool_)
     starts[first[:-1][first[:-1] < len(order)]] = True
     starts[1:] |= np.diff(order // CHUNK) != 0
@@ -217,7 +217,7 @@ def _segments(order: I64, first: I64) -> tuple[I64, I64]:
 
 @dataclass(frozen=True)
 class ProgrammeLayout:
-    """The states that a text of one length can meet, and the arrows between them."""
+    """The states that a text of one length can reach, and the arrows between them."""
 
     arena: I32
     n_states: int
@@ -235,10 +235,10 @@ N_STATES, LIVE, GATHERED, IN_TREE, OUT_TREE, PAIR_TREE, IN_FIRST, IN_TAIL, IN_GR
 
 
 def programme_layout(automaton: TokenAutomaton, length: int) -> ProgrammeLayout:
-    """The layout of the programme over texts of `length` tokens; states that none can meet are left out."""
+    """The layout of the programme over texts of `length` tokens, without unreachable states."""
     live = automaton.live(length)
     met = np.flatnonzero(live.any(axis=0))
-    met = met[np.argsort(live[:, met].argmax(axis=0), kind="stable")]  # states of like position together
+    met = met[np.argsort(live[:, met].argmax(axis=0), kind="stable")]  # states of similar positions together
     number = np.full(automaton.n_states, -1, np.int64)
     number[met] = np.arange(len(met))
     edges = automaton.edges
@@ -280,7 +280,7 @@ def programme_layout(automaton: TokenAutomaton, length: int) -> ProgrammeLayout:
 
 
 def _pieces(first: NDArray[np.integer]) -> I64:
-    """How many pieces the entries first[r]:first[r+1] of each row are."""
+    """The number of pieces of the entries first[r]:first[r+1] of each row."""
     return np.maximum(1, -(-np.diff(first) // FAN_IN))
 
 
@@ -297,7 +297,7 @@ def _gathered_shape(*firsts: NDArray[np.integer]) -> tuple[int, int] | None:
 def _gathered_table(directions: Sequence[tuple[NDArray[np.integer], Tree]], rows: int, second: int) -> I32:
     """Indices (FAN_IN, 2, rows) of masses, groups alike (−1 for none), pieces (second, 2, rows) of states.
 
-    The last row is empty: it stands for the pieces that a state does not have.
+    The last row is empty: it represents missing pieces of a state.
     """
     index = np.zeros((FAN_IN, 2, rows), np.int32)
     group = np.full((FAN_IN, 2, rows), -1, np.int32)

@@ -32,7 +32,7 @@ from diffinity.acceptance.triton_backend.trees import (
 
 @triton.jit
 def _store_bias(bias, rest, at, value, mask):
-    """A float64 as a float32 and what is left of it (0 where it is infinite)."""
+    """A float64 as a float32 and the remainder (0 if it is infinite)."""
     large = value.to(tl.float32)
     left = tl.where(large == -INFINITY, 0.0, value - large.to(tl.float64))
     tl.store(bias + at, large.to(bias.dtype.element_ty), mask=mask)
@@ -86,7 +86,7 @@ def posterior(
     row = sample * length + k
     arena = classes + tl.load(class_base + sample)
     programme = programmes + tl.load(programme_base + sample)
-    # All that is read of the headers is read at once, as far as it is known by then.
+    # The headers are read at once, as far as possible.
     n, n_groups, n_states = tl.load(arena + N_CLASSES), tl.load(arena + N_GROUPS), tl.load(programme + N_STATES)
     spread_tree = field(arena, SPREAD_TREE)
     value_of_all, unchanged = tl.load(log_p_language + sample), -tl.load(log_norm + row)
@@ -138,7 +138,7 @@ def path_bias(
     LOG_GROUPS: tl.constexpr,
     PIECES: tl.constexpr,
 ):
-    """As `posterior`, given one path. Grid (B·L,)."""
+    """Like `posterior`, given one path. Grid (B·L,)."""
     row = tl.program_id(0).to(tl.int64)
     sample = row // length
     arena = classes + tl.load(class_base + sample)

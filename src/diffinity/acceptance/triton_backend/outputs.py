@@ -50,7 +50,7 @@ def marginals(w: Weights, tilt: Tilt, dtype: torch.dtype, minus_p: bool = False)
 def mean(w: Weights, tilt: Tilt, embedding: Tensor, x: Tensor, certain: float | None = None) -> Tensor:
     """q·E (B, L, d) for embedding E (V, d), from one more pass over the scores, without writing q.
 
-    x (B, L, d) is p·E, which samples keep whose log P(L) is above −`certain`. For wide embeddings the product is
+    x (B, L, d) is p·E; samples with log P(L) above −`certain` keep x. For wide embeddings the product is
     most of the work: only tokens outside the automaton's largest class are multiplied, by the library. Samples of
     different automata, or without a large class, take all tokens.
     """
@@ -162,7 +162,7 @@ def _mean_outside(w: Weights, tilt: Tilt, outside: Outside, embedding: Tensor, x
 
 
 def shares_of_vocabulary(vocab: int, length: int) -> int:
-    """Into how many parts the vocabulary is cut for q·E: enough to fill a GPU with one sample, whatever the batch.
+    """The number of parts of the vocabulary for q·E: enough to fill a GPU with one sample, for any batch.
 
     >>> shares_of_vocabulary(32768, 64), shares_of_vocabulary(32768, 1024)
     (256, 32)

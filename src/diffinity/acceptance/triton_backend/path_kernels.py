@@ -48,7 +48,7 @@ def uniform(keys, sample, position, purpose):
 
 @triton.jit
 def _arrow_shares(arena, here, weight, e, end, MAX: tl.constexpr):
-    """What the arrows e into a state bring: forward mass of the tail times weight, or the sum of logarithms."""
+    """The shares of arrows e into a state: forward mass of the tail times weight, or the sum of logarithms."""
     tail = tl.load(field(arena, IN_TAIL) + e, mask=e < end, other=0)
     group = tl.load(field(arena, IN_GROUP) + e, mask=e < end, other=0)
     mass = tl.load(here + tail, mask=e < end, other=-INFINITY if MAX else 0.0)
@@ -71,7 +71,7 @@ def best_path(
     alpha_nodes,
     BLOCK: tl.constexpr,
 ):
-    """The way back: at each state, which arrow its value came by. Grid (B,)."""
+    """Backtracking: at each state, the arrow that gave its value. Grid (B,)."""
     sample = tl.program_id(0).to(tl.int64)
     arena = programmes + tl.load(programme_base + sample)
     values += sample * (length + 1) * alpha_nodes
@@ -110,7 +110,7 @@ def best_path(
 def _choose(share, place, before, threshold, chosen, found, inside):
     """One block of a draw in proportion: the first place at which the running sum exceeds the threshold.
 
-    Rounding may leave none; then the last place that has any share.
+    If rounding leaves none, it is the last place with any share.
     """
     running = before + tl.cumsum(share, axis=0)
     has = inside & (share > 0)

@@ -52,7 +52,7 @@ def _over_entries(x, MAX: tl.constexpr):
 
 @triton.jit
 def shift_for(top):
-    """The whole exponent by which masses whose largest is `top` should be divided; 0 where there is no need."""
+    """The exponent by which masses with maximum `top` should be divided; 0 if not necessary."""
     exponent = exponent_of(top)
     needed = (top > 0) & ((exponent < -SAFE) | (exponent > SAFE))
     return tl.where(needed, tl.minimum(tl.maximum(exponent, -1022), 1022), 0)
@@ -261,7 +261,7 @@ def recursions(
 def add_up_pairs(arena, alpha, beta, reached, share, factor, NARROWED: tl.constexpr, PIECES: tl.constexpr):
     """share[g] = Σ over the arrows of group g of α[tail]·β[head], times a factor.
 
-    Unless β is NARROWED already to states that have forward mass, `reached` says which they are.
+    Unless β is already NARROWED to states that have forward mass, `reached` marks these states.
     """
     tree = field(arena, PAIR_TREE)
     first, end = level_of(tree, 0)
@@ -298,7 +298,7 @@ def recursions_checkpointed(
     pair_nodes,
     PIECES: tl.constexpr,
 ):
-    """The tier whose masses of all positions are too much to keep. Grid (samples,)."""
+    """The tier whose masses of all positions do not fit in memory. Grid (samples,)."""
     place = tl.program_id(0).to(tl.int64)
     sample = tl.load(which + place).to(tl.int64)
     arena = programmes + tl.load(programme_base + sample)
@@ -311,7 +311,7 @@ def recursions_checkpointed(
     share += sample * length * pair_nodes
     _begin(arena, checkpoints, n, False, PIECES)
     shifted = n * 0
-    # First ahead through all stretches, then back through them; each is computed (again) from its checkpoint.
+    # First forward through all stretches, then backward; each stretch is recomputed from its checkpoint.
     for turn in range(2 * n_stretches):
         ahead = turn < n_stretches
         j = tl.where(ahead, turn, 2 * n_stretches - 1 - turn)

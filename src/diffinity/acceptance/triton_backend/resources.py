@@ -50,7 +50,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a compiled kernel takes."""
+    """The resources of a compiled kernel."""
 
     kernel: str
     arch: int
@@ -58,8 +58,8 @@ class Resources:
     registers: int  # a thread
     spilled_bytes: int  # a thread
     shared_bytes: int  # a block
-    step: bool  # whether a denoising step has it
-    specialised: list[str]  # numbers for whose values it is compiled again
+    step: bool  # whether a denoising step launches it
+    specialised: list[str]  # numbers whose values trigger another compilation
 
 
 DOUBLES = "grouped log_scale alpha beta log_p_language log_p_text wanted class_log weight log_norm share spread"
@@ -149,7 +149,7 @@ def _recursions(tier: Tier, types: dict[str, str]) -> Iterator[Variant]:
         yield Variant("recursions_checkpointed", kernel, size, types, tier.num_warps)
 
 
-DECODING = ("top", "string")  # what a step does not launch
+DECODING = ("top", "string")  # not launched in a step
 
 SCALARS = {
     *("length", "vocab", "n_segments", "class_nodes", "group_nodes", "alpha_nodes", "beta_nodes", "pair_nodes"),
@@ -158,7 +158,7 @@ SCALARS = {
 
 
 def signature_of(variant: Variant) -> dict[str, str]:
-    """The types of a variant's arguments, as the compiler wants them."""
+    """The types of a variant's arguments, for the compiler."""
     return {
         name: "constexpr"
         if name in variant.constants
@@ -168,7 +168,7 @@ def signature_of(variant: Variant) -> dict[str, str]:
 
 
 def compiled(variant: Variant, arch: int) -> Resources:
-    """Compile one variant for an architecture and read what it takes."""
+    """Compile one variant for an architecture and read its resources."""
     names = variant.kernel.arg_names
     constants = {(names.index(name),): value for name, value in variant.constants.items()}
     source = ASTSource(variant.kernel, signature_of(variant), constants)
@@ -181,7 +181,7 @@ def compiled(variant: Variant, arch: int) -> Resources:
 
 
 def _usage(ptx: str, arch: int) -> tuple[int, int]:
-    """Registers and spilled bytes a thread, as the assembler reports them."""
+    """Registers and spilled bytes per thread, as the assembler reports them."""
     (target,) = re.findall(r"^\.target (\w+)", ptx, re.MULTILINE)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"

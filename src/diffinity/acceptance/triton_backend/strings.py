@@ -14,13 +14,13 @@ from diffinity.acceptance.triton_backend.tilts import forward, launch_best_path,
 from diffinity.acceptance.triton_backend.weights import Weights, launch_segments, weights_of
 from diffinity.alignment.automaton import TokenAutomaton
 
-FLOOR = -1e5  # what an impossible token counts when something has to be decoded all the same
+FLOOR = -1e5  # score of an impossible token if a string must still be decoded
 
 
 def keys_of(seed: int | Sequence[tuple[int, int]] | Tensor, n: int, device: torch.device) -> Tensor:
     """(B, 2), int64: the keys of counter-based random numbers, (seed, i) for sample i or those given.
 
-    Those of a whole number are made on the device, and a tensor is taken as it is: neither waits for a copy.
+    Keys of a single seed are created on the device, and a tensor is used unchanged: neither waits for a copy.
 
     >>> keys_of([(7, 0), (7, 1)], 2, torch.device("cpu")).tolist()
     [[7, 0], [7, 1]]
@@ -96,7 +96,7 @@ def _best_strings(w: Weights, tokens: Tensor, wanted: Tensor | None) -> None:
 def draws(
     scores: Tensor, automata: Sequence[TokenAutomaton], from_probs: bool, keys: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Strings (B, L) drawn from p given acceptance and their log probabilities (B,); the best where P(L) = 0."""
+    """Strings (B, L) drawn from p given acceptance and their log probabilities (B,); the best if P(L) = 0."""
     w = weights_of(scores, automata, from_probs)
     batch = w.batch
     masses = forward(w, w.grouped, best=False)
@@ -150,7 +150,7 @@ def top_strings(
 ) -> tuple[Tensor, Tensor]:
     """The k best strings (B, K, L) and their log probabilities (B, K), −inf where there are no more.
 
-    One launch a position: this is asked once a text, not once a step.
+    One launch per position: this runs once per text, not once per step.
     """
     w = weights_of(scores, automata, from_probs)
     batch = w.batch
@@ -190,7 +190,7 @@ def top_strings(
     )
     shape = (batch.size, batch.length + 1, batch.n_states, k)
     value = torch.full(shape, -torch.inf, dtype=torch.float64, device=scores.device)
-    value[:, 0, 0, 0] = 0.0  # states are in the order in which they are met: the start is the first
+    value[:, 0, 0, 0] = 0.0  # states are in the order in which they are reached: the start is first
     source, token = (w.empty(*shape, dtype=torch.int32) for _ in range(2))
     for position in range(batch.length):
         launch(

@@ -17,7 +17,7 @@ from diffinity.acceptance.triton_backend.weights import Weights
 
 @dataclass(frozen=True)
 class Masses:
-    """What the recursions leave behind."""
+    """The results of the recursions."""
 
     log_p_language: Tensor  # (B,), float64
     alpha: Tensor  # (B, L+1, alpha nodes), float64
@@ -176,7 +176,7 @@ def _checkpointed_recursions(w: Weights, group: Group, share: Tensor, log_p_lang
 
 
 def path_tilt(w: Weights, keys: Tensor | None) -> Tilt:
-    """The log probability of one path of states and q given it: the best, or with `keys` (B, 2) one drawn.
+    """The log probability of one path of states and q given it: the best path, or with `keys` (B, 2) a drawn path.
 
     The weights must have been made with `log_groups` for the best path, and without for a draw.
     """

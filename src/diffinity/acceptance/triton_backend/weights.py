@@ -20,7 +20,7 @@ from diffinity.errors import InvalidArgument
 
 @dataclass(frozen=True)
 class Weights:
-    """The class and group sums of a batch's positions, and the scores that they are from."""
+    """The class and group sums of a batch's positions, and their scores."""
 
     scores: Tensor  # (B, L, V): logits, or probabilities
     from_probs: bool
@@ -32,7 +32,7 @@ class Weights:
     grouped: Tensor  # (B, L, group nodes), float64: their sums over groups, or the logarithms of these
     log_norm: Tensor  # (B, L), float64
     log_scale: Tensor  # (B, L), float64
-    drift: Tensor  # (B, L), int32: by how many binary digits a position can move masses, at most
+    drift: Tensor  # (B, L), int32: the maximum change of masses at a position, in binary digits
 
     @property
     def rows(self) -> int:
@@ -40,7 +40,7 @@ class Weights:
 
     @property
     def accumulator(self) -> Any:
-        """The type in which tokens are added up: that of the scores, float32 at least."""
+        """The type in which tokens are summed: the type of the scores, at least float32."""
         return tl.float64 if self.scores.dtype == torch.float64 else tl.float32
 
     def empty(self, *shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -50,7 +50,7 @@ class Weights:
 def weights_of(
     scores: Tensor, automata: Sequence[TokenAutomaton], from_probs: bool, log_groups: bool = False
 ) -> Weights:
-    """The weights of scores (B, L, V): the only pass over them until q is asked for."""
+    """The weights of scores (B, L, V): the only pass over them until q is needed."""
     scores = scores.detach().contiguous()
     if scores.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
         scores = scores.float()
