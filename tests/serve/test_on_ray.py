@@ -95,3 +95,15 @@ def test_a_config_file_names_model_and_settings() -> None:
     assert made._bound_deployment.num_replicas == 3
     with pytest.raises(InvalidArgument, match="there is no setting 'batch'"):
         application({"batch": "8"})
+
+
+def test_a_deployment_that_is_slow_to_end_is_ended_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+
+    def delete(name: str) -> None:
+        raise TimeoutError(f"{name} was not deleted after 60s")
+
+    monkeypatch.setattr("ray.serve.delete", delete)
+    monkeypatch.setattr("ray.serve.shutdown", lambda: ended.append("serve"))
+    stop_on_ray()
+    assert ended == ["serve"]
