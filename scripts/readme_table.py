@@ -14,16 +14,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-CSVS = [ROOT / "docs" / "results" / place / "results.csv" for place in (".", "additions")]
+CSVS = [ROOT / "docs" / "results" / "results.csv"]
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 SUITES = {"natural-language": "sentences", "json": "JSON"}
+MEASURES = {  # the columns of a suite: their heads and the measures of the CSV, with digits and unit
+    "natural-language": {"perplexity": ("perplexity of matching", 1, ""), "clean": ("clean sentences", 2, "")},
+    "json": {"perplexity": ("perplexity of matching", 1, "")},
+}
 SYSTEMS = {  # the rows of README; docs/results/report.md has all systems
-    "auto": "diffinity, gradient then posterior guidance",
+    "auto": "diffinity, chain guidance, one draft",
     "paper": "the paper's method",
     "unconstrained": "the same model without a constraint",
-    "autoregressive-diffinity": "autoregressive model, our automaton",
-    "llguidance": "autoregressive model, llguidance",
-    "dingo": "masked diffusion model, DINGO",
+    "masked-exact@temperature=0.5": "masked diffusion model, our joint draws",
+    "dingo@temperature=0.5": "masked diffusion model, DINGO",
+    "autoregressive-diffinity@temperature=0.5": "autoregressive model, our automaton",
+    "llguidance@temperature=0.5": "autoregressive model, llguidance",
 }
 
 Numbers = dict[tuple[str, str, str], dict[str, str]]
@@ -52,7 +57,7 @@ def table(numbers: Numbers) -> str:
         raise SystemExit(f"error: the CSV has no row of the suites {', '.join(SUITES)}")
     heads = ["system"]
     for suite in suites:
-        heads += [f"{SUITES[suite]}: satisfied", "perplexity", "time"]
+        heads += [f"{SUITES[suite]}: satisfied", *MEASURES[suite], "time"]
     lines = [[*heads, ""], ["---", *("---:" for _ in heads[1:]), "---"]]
     for system, words in SYSTEMS.items():
         if not any(key[1] == system for key in numbers):
@@ -60,11 +65,8 @@ def table(numbers: Numbers) -> str:
         cells = [f"`{system}`"]
         for suite in suites:
             there = {measure: row for (of, name, measure), row in numbers.items() if (of, name) == (suite, system)}
-            cells += [
-                satisfied(there),
-                value(there, "perplexity of matching", 1),
-                value(there, "overhead", 2, " ×"),
-            ]
+            columns = [*MEASURES[suite].values(), ("overhead", 2, " ×")]
+            cells += [satisfied(there), *(value(there, *column) for column in columns)]
         lines.append([*cells, words])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
