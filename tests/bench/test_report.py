@@ -432,14 +432,14 @@ def test_the_readme_s_table_takes_a_system_from_the_first_report_that_has_it(tmp
     script = Path(__file__).parents[2] / "scripts" / "readme_table.py"
     head = "run,suite,system,category,measure,value,low,high,n\n"
     (tmp_path / "first.csv").write_text(head + "r,json,auto,all,satisfaction,1,1,1,10\n")
-    second = "s,json,auto,all,satisfaction,0.5,0,1,10\ns,json,dingo,all,satisfaction,0.25,0,1,10\n"
+    second = "s,json,auto,all,satisfaction,0.5,0,1,10\ns,json,paper,all,satisfaction,0.25,0,1,10\n"
     (tmp_path / "second.csv").write_text(head + second)
     (tmp_path / "README.md").write_text("<!-- results:begin -->\n<!-- results:end -->\n")
     files = [str(tmp_path / name) for name in ("first.csv", "second.csv")]
     subprocess.run([sys.executable, script, "--readme", tmp_path / "README.md", "--csv", *files], check=True)
     text = (tmp_path / "README.md").read_text()
     assert "| `auto` | 100% |" in text
-    assert "| `dingo` | 25% |" in text
+    assert "| `paper` | 25% |" in text
 
 
 def test_categories_are_summarised_apart(tmp_path: Path) -> None:
