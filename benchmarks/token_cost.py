@@ -3,7 +3,7 @@
     python -m benchmarks.token_cost [--models companion large] [--batch 1 16] [--steps 16] [--rounds 7]
         [--methods joint dingo marginals] [--patterns 3]
 
-Two masked models: the embedded masked model (2 M parameters, 3,072 tokens) and a randomly initialised network of
+Two masked models: the embedded masked model (3.3 M parameters, 8,192 tokens) and a randomly initialised network of
 29 M parameters over PLAID's 32,768 tokens. The framing is "exact", so that guided and unguided runs decide the
 same number of positions in the same number of network calls. They alternate, and each figure is the median of the
 ratios of adjacent runs, in CPU time of one thread, because other programs may use the machine.
