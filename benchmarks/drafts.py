@@ -3,13 +3,13 @@
     python -m benchmarks.drafts [--cases 44] [--steps 32] [--drafts 8] [--seed 11] [--model FOLDER] [--plot FILE]
 
 The embedded model writes drafts under sentence constraints of the benchmark's six kinds, drawn with a separate
-seed, and unconstrained texts. From every group of 1, 2, 4 … drafts the draft with the model's best score is taken;
-all groups count. The table shows the grammar judge's clean share, nats per text under the embedded autoregressive
-model, words, distinct-2 (mean over groups), and processor time divided by that of one unguided draft, including
-scoring. "auto, not shown" is `auto` without showing decided tokens to the network. Then it prints the area under
-the ROC curve of the model's two scores (the pseudo-likelihood that `best_of` uses, and the denoising loss) against
-the judge's verdicts, and how many texts that must begin with a brace parse as JSON. `--plot` draws nats against
-time.
+seed, and unconstrained texts. From every group of 1, 2, 4 … drafts the draft with the best score is taken; all
+groups count. The score is that of the model's draft scorer; "own score" is the model's own. The table shows the
+grammar judge's clean share, nats per text under the embedded autoregressive model, words, distinct-2 (mean over
+groups), and processor time divided by that of one unguided draft, including scoring. "auto, not shown" is `auto`
+without showing decided tokens to the network. Then it prints the area under the ROC curve of three scores (the
+draft scorer's, the model's pseudo-likelihood, and its denoising loss) against the judge's verdicts, and how many
+texts that must begin with a brace parse as JSON. `--plot` draws nats against time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch import Tensor
 import diffinity as dy
 from diffinity.bench import grammar
 from diffinity.bench.natural_language import natural_language_cases
-from diffinity.generation.scores import text_scores
+from diffinity.generation.scores import draft_scores, text_scores
 from diffinity.models import PlaidLM
 from diffinity.models.transformer import AutoregressiveLM
 from diffinity.training.quality import distinct_2, parses
@@ -96,33 +96,37 @@ def measure(
     """The points for the drafts of some tasks, written in `seconds`, and the accuracy of the scores."""
     flat = [draft for drafts in written for draft in drafts]
     tokens = [torch.tensor([draft.tokens]) for draft in flat]
-    began = time.process_time()
-    own = [float(text_scores(model, row)[0]) for row in tokens]
-    scoring = time.process_time() - began
     clean = [bool(v) and all(verdict.clean for verdict in v) for v in grammar.judge([d.text for d in flat])]
     nats = [_nats(judge, draft.text) for draft in flat]
     size, points = len(written[0]), []
-    for n in (2**k for k in range(size.bit_length())):
-        groups = [
-            [max(range(i, i + n), key=own.__getitem__) for i in range(first, len(flat), size)]
-            for first in range(0, size - n + 1, n)
-        ]
-        best = [i for group in groups for i in group]
-        by_task = np.array([[nats[i] for i in group] for group in groups]).mean(axis=0)
-        points.append(
-            Point(
-                method,
-                n,
-                statistics.mean(clean[i] for i in best),
-                float(by_task.mean()),
-                float(by_task.std(ddof=1)) / len(by_task) ** 0.5,
-                statistics.mean(len(flat[i].text.split()) for i in best),
-                statistics.mean(distinct_2([flat[i].text for i in group]) for group in groups),
-                (seconds * n + (scoring * n if n > 1 else 0.0)) / len(flat),
+    scores: dict[str, list[float]] = {}
+    for name, scored in ((method, draft_scores), (f"{method}, own score", text_scores)):
+        began = time.process_time()
+        scores[name] = own = [float(scored(model, row)[0]) for row in tokens]
+        scoring = time.process_time() - began
+        for n in (2**k for k in range(scored is text_scores, size.bit_length())):
+            groups = [
+                [max(range(i, i + n), key=own.__getitem__) for i in range(first, len(flat), size)]
+                for first in range(0, size - n + 1, n)
+            ]
+            best = [i for group in groups for i in group]
+            by_task = np.array([[nats[i] for i in group] for group in groups]).mean(axis=0)
+            points.append(
+                Point(
+                    name,
+                    n,
+                    statistics.mean(clean[i] for i in best),
+                    float(by_task.mean()),
+                    float(by_task.std(ddof=1)) / len(by_task) ** 0.5,
+                    statistics.mean(len(flat[i].text.split()) for i in best),
+                    statistics.mean(distinct_2([flat[i].text for i in group]) for group in groups),
+                    (seconds * n + (scoring * n if n > 1 else 0.0)) / len(flat),
+                )
             )
-        )
     bound = [float(denoising_scores(model, row)[0]) for row in tokens]
-    known = f"own score {area(own, clean):.2f}, denoising {area(bound, clean):.2f}"
+    known = ", ".join(
+        f"{name} {area(values, clean):.2f}" for name, values in {**scores, "denoising": bound}.items()
+    )
     return points, f"{method}: {len(flat)} drafts; area under the curve: {known}"
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from diffinity.bench.scorers import CausalScorer, CompanionScorer, load_scorer
+from diffinity.bench.scorers import AutoregressiveScorer, CausalScorer, load_scorer
 from diffinity.errors import CheckpointError, InvalidArgument
 from diffinity.models.transformer import AutoregressiveLM
 from tests.models.test_transformer import autoregressive
@@ -31,7 +31,7 @@ def one_at_a_time(model: AutoregressiveLM, ids: list[int]) -> float:
 def test_a_score_is_the_sum_over_tokens_and_the_end_token() -> None:
     model = autoregressive()
     texts = [model.tokenizer.decode(ids) for ids in ([1, 2], [3], [4, 5, 6, 1, 2, 3], [2, 2, 1])] + [""]
-    scores = CompanionScorer(model, batch_size=2).score(texts)
+    scores = AutoregressiveScorer(model, batch_size=2).score(texts)
     for text, score in zip(texts, scores, strict=True):
         ids = [*model.tokenizer.encode(text).ids, model.eos_token_id]
         assert score.tokens == len(ids)
@@ -39,13 +39,13 @@ def test_a_score_is_the_sum_over_tokens_and_the_end_token() -> None:
     assert scores[-1].tokens == 1
 
 
-def test_the_companion_of_a_folder(tmp_path: Path) -> None:
+def test_an_autoregressive_model_of_a_folder(tmp_path: Path) -> None:
     model = autoregressive()
     model.save_pretrained(tmp_path / "mine")
     scorer = load_scorer(tmp_path / "mine")
     text = model.tokenizer.decode([1, 2, 3])
     assert scorer.name == "mine"
-    assert scorer.score([text])[0].nats == pytest.approx(CompanionScorer(model).score([text])[0].nats)
+    assert scorer.score([text])[0].nats == pytest.approx(AutoregressiveScorer(model).score([text])[0].nats)
 
 
 def test_a_missing_model_is_one_sentence(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -12,7 +13,7 @@ import diffinity as dy
 from diffinity.errors import InvalidArgument
 from diffinity.generation import generator as generator_module
 from diffinity.generation.making import drafts_of
-from diffinity.generation.scores import text_scores
+from diffinity.generation.scores import draft_scores, text_scores
 from diffinity.generation.settings import GenerationSettings
 from diffinity.models import PlaidLM
 from diffinity.models.markov_tokens import MarkovTokens
@@ -87,7 +88,7 @@ def test_the_draft_with_the_highest_score_is_taken(
         seen.append((tokens, text_scores(model, tokens)))
         return seen[-1][1]
 
-    monkeypatch.setattr(generator_module, "text_scores", recording)
+    monkeypatch.setattr(generator_module, "draft_scores", recording)
     write = dy.Generator(plaid, dy.Regex("[abc ]+."), decode=decode, best_of=best_of, **SMALL)
     texts = write(4, seed=3)
     ((tokens, scores),) = seen
@@ -130,6 +131,41 @@ def test_who_writes_drafts_by_default(plaid: PlaidLM, monkeypatch: pytest.Monkey
     assert drafts_of(plaid, GenerationSettings(particles=2)) == 1
     assert drafts_of(plaid, GenerationSettings(guidance="paper", best_of=5)) == 5
     assert dy.Generator(plaid, None, **SMALL).rows == 4  # free text, too
+
+
+def test_a_draft_scorer_chooses_in_place_of_the_model(plaid: PlaidLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = dy.Generator(plaid, dy.Regex("[abc ]+."), best_of=4, **SMALL)
+    drafts = dy.Generator(plaid, dy.Regex("[abc ]+."), best_of=1, **SMALL)
+    own = write(6, seed=3)
+    named = replace(plaid.sampling_defaults, draft_scorer="embedded-autoregressive")
+    monkeypatch.setattr(plaid, "sampling_defaults", named)
+    chosen = write(6, seed=3)
+    assert [text.text for text in own] != [text.text for text in chosen]
+    judge = dy.load("embedded-autoregressive")
+
+    def mean_log_prob(text: str) -> float:
+        ids = [*judge.tokenizer.encode(text).ids, judge.eos_token_id]
+        return float(judge.log_probs(torch.tensor([ids])).double().mean())
+
+    assert all(mean_log_prob(a.text) >= mean_log_prob(b.text) for a, b in zip(chosen, own, strict=True))
+    tokens = torch.tensor([text.tokens for text in drafts(3, seed=3)])
+    expected = [mean_log_prob(text) for text in dy.texts(plaid, tokens)]
+    assert draft_scores(plaid, tokens).tolist() == pytest.approx(expected, abs=1e-5)
+    after_a_prompt = draft_scores(plaid, tokens, context=[1])  # the scorer would not see the prompt
+    assert torch.equal(after_a_prompt, text_scores(plaid, tokens))
+
+
+def test_a_model_that_cannot_score_may_have_a_draft_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = dy.fit_markov(TEXTS)
+    named = replace(model.sampling_defaults, draft_scorer="embedded-autoregressive")
+    monkeypatch.setattr(model, "sampling_defaults", named)
+    assert len(dy.generate(model, dy.Regex("[abc ]+."), 2, best_of=3, **SMALL)) == 2
+
+
+@pytest.mark.parametrize("name", ["gpt2", "../somewhere", 3])
+def test_only_embedded_models_score_drafts(name: Any) -> None:
+    with pytest.raises(InvalidArgument, match="draft_scorer must be 'embedded-autoregressive' or"):
+        dy.models.protocol.SamplingDefaults(draft_scorer=name)
 
 
 def test_models_without_a_score_and_particles_are_refused(plaid: PlaidLM) -> None:

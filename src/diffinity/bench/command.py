@@ -27,7 +27,7 @@ SuiteArgument = Annotated[
 ]
 ModelOption = Annotated[str | None, typer.Option("--model", help="Diffusion model: folder or hub id.")]
 ScorerOption = Annotated[
-    str, typer.Option(help="What measures perplexity: companion, a folder, hf:NAME, or none.")
+    str, typer.Option(help="What measures perplexity: embedded-autoregressive, a folder, hf:NAME, or none.")
 ]
 
 
@@ -122,7 +122,7 @@ def join(
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
     out: Annotated[Path, typer.Option(help="Folder for report.md, report.html, results.csv and plots.")],
-    scorer: ScorerOption = "companion",
+    scorer: ScorerOption = "embedded-autoregressive",
 ) -> None:
     """Write what runs found: tables, plots and all samples, as Markdown, HTML, CSV and JSON lines.
 
@@ -143,7 +143,7 @@ def report(
 def compare(
     a: Annotated[str, typer.Argument(help="Folder of a run, or FOLDER:SYSTEM.")],
     b: Annotated[str, typer.Argument(help="What is compared with it.")],
-    scorer: ScorerOption = "companion",
+    scorer: ScorerOption = "embedded-autoregressive",
 ) -> None:
     """Say what is better or worse in B than in A, case by case.
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from diffinity.bench.layout import Table, number
 from diffinity.bench.measures import Interval, bootstrap
 from diffinity.bench.report import read_results
+from diffinity.bench.scorers import EMBEDDED_SCORER
 from diffinity.bench.store import SampleRow
 from diffinity.bench.summary import RESAMPLES, Results
 from diffinity.errors import InvalidArgument
@@ -37,7 +38,7 @@ class Difference:
     verdict: Verdict
 
 
-def compare(a: str, b: str, *, scorer: str | None = "companion") -> list[Difference]:
+def compare(a: str, b: str, *, scorer: str | None = EMBEDDED_SCORER) -> list[Difference]:
     """B against A. Each is a run's folder, or `FOLDER:SYSTEM` for one system of it.
 
     Two runs are compared system by system; two systems are compared on the cases of both.

@@ -19,6 +19,7 @@ from diffinity.bench.overview import numbers_of, summary_table
 from diffinity.bench.plots import Plot
 from diffinity.bench.published import PAPER
 from diffinity.bench.samples import SUFFIX, write_samples
+from diffinity.bench.scorers import EMBEDDED_SCORER
 from diffinity.bench.scoring import grammar_counts, likelihoods, ratings, scorer_id
 from diffinity.bench.store import Run, read_run
 from diffinity.bench.studies import STUDIES
@@ -67,7 +68,7 @@ def write_report(
     runs: Sequence[Path],
     out: Path,
     *,
-    scorer: str | None = "companion",
+    scorer: str | None = EMBEDDED_SCORER,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
     """Read runs, compute missing scores, and write report.md, report.html, results.csv, plots and samples.
@@ -119,7 +120,7 @@ def read_results(
     try:
         scores = likelihoods(run, scorer, on_progress=tell("scoring"))
     except CheckpointError as error:
-        if scorer != "companion":
+        if scorer != EMBEDDED_SCORER:
             raise
         on_progress(f"perplexity is not measured: {error}")
         return unscored

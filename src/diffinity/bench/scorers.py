@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from diffinity.errors import CheckpointError, InvalidArgument
-from diffinity.models.loading import EMBEDDED
+from diffinity.models.loading import EMBEDDED_COMPANIONS
 from diffinity.models.transformer import AutoregressiveLM
 
-COMPANION = EMBEDDED.parent / "autoregressive"
+EMBEDDED_SCORER = "embedded-autoregressive"  # also the name of the model for `dy.load`
 HUGGING_FACE = "hf:"
 
 
@@ -39,8 +39,8 @@ class Scorer(Protocol):
         ...
 
 
-def load_scorer(source: str | Path = "companion") -> Scorer:
-    """The scorer with this name: "companion" (the embedded model), a folder, or "hf:NAME" for a causal LM.
+def load_scorer(source: str | Path = EMBEDDED_SCORER) -> Scorer:
+    """The scorer with this name: "embedded-autoregressive", a folder, or "hf:NAME" for a causal language model.
 
     >>> load_scorer("hf:")
     Traceback (most recent call last):
@@ -48,20 +48,25 @@ def load_scorer(source: str | Path = "companion") -> Scorer:
     """
     if isinstance(source, str) and source.startswith(HUGGING_FACE):
         return CausalScorer(source)
-    folder = COMPANION if source == "companion" else Path(source)
+    folder = scorer_folder(source)
     if not folder.is_dir():
         raise CheckpointError(
             f"there is no autoregressive model at {str(source)!r} to measure perplexity with: name a folder, "
             "or a causal language model such as hf:gpt2"
         )
-    name = "companion" if source == "companion" else folder.name
-    return CompanionScorer(AutoregressiveLM.from_pretrained(folder), name=name)
+    name = EMBEDDED_SCORER if source == EMBEDDED_SCORER else folder.name
+    return AutoregressiveScorer(AutoregressiveLM.from_pretrained(folder), name=name)
 
 
-class CompanionScorer:
+def scorer_folder(source: str | Path) -> Path:
+    """The folder of the embedded scorer, or the folder of this name."""
+    return EMBEDDED_COMPANIONS[EMBEDDED_SCORER] if source == EMBEDDED_SCORER else Path(source)
+
+
+class AutoregressiveScorer:
     """Scores by an autoregressive model of ours, which reads the end token before the first token."""
 
-    def __init__(self, model: AutoregressiveLM, *, name: str = "companion", batch_size: int = 16) -> None:
+    def __init__(self, model: AutoregressiveLM, *, name: str = EMBEDDED_SCORER, batch_size: int = 16) -> None:
         self.name = name
         self.model = model
         self.batch_size = batch_size

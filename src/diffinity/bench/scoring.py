@@ -13,7 +13,7 @@ from diffinity.bench import grammar
 from diffinity.bench.grammar import GrammarCounts
 from diffinity.bench.judge import Judge
 from diffinity.bench.provenance import fingerprint
-from diffinity.bench.scorers import COMPANION, HUGGING_FACE, Score, Scorer, load_scorer
+from diffinity.bench.scorers import EMBEDDED_SCORER, HUGGING_FACE, Score, Scorer, load_scorer, scorer_folder
 from diffinity.bench.store import SCORES, Run, SampleRow, repair
 
 FLUENCY = "fluency.jsonl"
@@ -39,13 +39,13 @@ def scorer_id(source: str) -> str:
     """
     if source.startswith(HUGGING_FACE):
         return source
-    folder = COMPANION if source == "companion" else Path(source)
+    folder = scorer_folder(source)
     weights = fingerprint(folder).get("model.safetensors", "none")
-    return f"{'companion' if source == 'companion' else folder.name}:{weights[:12]}"
+    return f"{source if source == EMBEDDED_SCORER else folder.name}:{weights[:12]}"
 
 
 def likelihoods(
-    run: Run, source: str = "companion", *, on_progress: Callable[[int, int], None] = lambda *_: None
+    run: Run, source: str = EMBEDDED_SCORER, *, on_progress: Callable[[int, int], None] = lambda *_: None
 ) -> dict[str, Score]:
     """The score of every text of a run by its `text_key`; missing scores are computed and stored in its folder."""
     named = scorer_id(source)

@@ -24,7 +24,7 @@ from diffinity.generation.making import check_settings, drafts_of, make_process,
 from diffinity.generation.particles import Population
 from diffinity.generation.progress import TimeLeft, countdown, progress_bar
 from diffinity.generation.results import Draft, Generated
-from diffinity.generation.scores import text_scores
+from diffinity.generation.scores import draft_scores
 from diffinity.generation.settings import GenerationSettings
 from diffinity.generation.stepwise import Part, StepwiseBatch
 from diffinity.generation.values import value_or_reason
@@ -271,7 +271,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         automata = [automaton for automaton in part.automata for _ in range(rows)]
         seeds = tuple(seed for seed in part.seeds for _ in range(rows))
         decoded = ending.decode(automata, self.settings.decode, seeds)
-        scores = text_scores(self.model, decoded.tokens, self._context)
+        scores = draft_scores(self.model, decoded.tokens, self._context)
         if self.settings.decode == "argmax":
             accepted = [a.accepts(ids) for a, ids in zip(automata, decoded.tokens.tolist(), strict=True)]
             scores = scores - 1e6 * (~torch.tensor(accepted)).double()

@@ -1,36 +1,70 @@
-"""A model's own score of a text, by which `best_of` chooses among drafts.
+"""The score of a text under a model, by which `best_of` chooses among drafts.
 
 The score is the mean log-probability of the text's tokens, its end token included, each given all other tokens;
 for a causal model, given the tokens before it. The variational bound of a diffusion model tells good texts from
-bad texts far less well (docs/sampling.md).
+bad texts far less well (docs/sampling.md). A model's `sampling_defaults` may name an embedded model that scores
+its drafts in its place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from diffinity.models.protocol import CausalModel, TextModel, TokenDiffusion, check_model
+from diffinity.models.loading import load
+from diffinity.models.protocol import (
+    DRAFT_SCORERS,
+    CausalModel,
+    TextModel,
+    TokenDiffusion,
+    check_model,
+    text_of,
+)
 
 ROWS = 64  # texts with a hidden position in one network call
 
 
 def no_score(model: TextModel) -> str | None:
-    """Why a model has no score of its own; None if it has one.
+    """Why the drafts of a model can't be scored; None if they can.
 
     >>> import diffinity as dy
     >>> no_score(dy.fit_markov(["a b."]))
     'a MarkovLM can not score a text: it takes one noise level for all positions'
     """
     kind = check_model(model)
+    if model.sampling_defaults.draft_scorer is not None:
+        return None
     if kind == "embedding" and not getattr(model, "position_levels", False):
         return f"a {type(model).__name__} can not score a text: it takes one noise level for all positions"
     if kind == "token" and cast(TokenDiffusion, model).noise != "mask":
         return f"a {type(model).__name__} can not score a text: it has no mask token"
     return None
+
+
+def draft_scores(model: TextModel, tokens: Tensor, context: Sequence[int] | None = None) -> Tensor:
+    """The score (B,), float64, of drafts (B, L) under the model's draft scorer; after a prompt, under the model.
+
+    >>> import diffinity as dy
+    >>> model = dy.load()
+    >>> ids = torch.tensor([model.tokenizer.encode("It is late.").ids])
+    >>> bool(draft_scores(model, ids)[0] < 0)
+    True
+    """
+    name = model.sampling_defaults.draft_scorer
+    if name is None or context is not None:
+        return text_scores(model, tokens, context)
+    scorer = _embedded(name, model.device)
+    texts = [scorer.tokenizer.encode(text_of(model, ids)).ids for ids in tokens.tolist()]
+    return torch.cat([text_scores(scorer, torch.tensor([[*ids, scorer.eos_token_id]])) for ids in texts])
+
+
+@lru_cache(maxsize=len(DRAFT_SCORERS))
+def _embedded(name: str, device: torch.device) -> TextModel:
+    return load(name, device=device)
 
 
 @torch.no_grad()

@@ -28,6 +28,7 @@ Messages = Sequence[Mapping[str, str]]
 MOST_DEFAULT_STEPS = 100_000
 MOST_DEFAULT_DRAFTS = 64
 MOST_DEFAULT_LENGTH = 1_000_000
+DRAFT_SCORERS = ("embedded-autoregressive", "embedded-masked")
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class SamplingDefaults:
     score_temp: float = 0.9
     method: Method = "ancestral"  # or "ddim"
     best_of: int = 1  # drafts of a text; the draft with the best score is returned
+    draft_scorer: str | None = None  # name of the embedded model that scores drafts; None: the model itself
 
     def __post_init__(self) -> None:
         bounds = (
@@ -62,6 +64,9 @@ class SamplingDefaults:
             raise InvalidArgument(f"score_temp must be a finite number above 0, but is {temp!r}")
         if self.method not in ("ancestral", "ddim"):
             raise InvalidArgument(f"method must be 'ancestral' or 'ddim', but is {self.method!r}")
+        if self.draft_scorer not in (None, *DRAFT_SCORERS):
+            expected = " or ".join((*map(repr, DRAFT_SCORERS), "None"))
+            raise InvalidArgument(f"draft_scorer must be {expected}, but is {self.draft_scorer!r}")
 
 
 @runtime_checkable

@@ -12,6 +12,7 @@ from typing import Any
 from diffinity.bench.grammar import GrammarCounts
 from diffinity.models.plaid_lm import PlaidLM
 from diffinity.models.pretrained import PretrainedLM
+from diffinity.models.protocol import SamplingDefaults
 from diffinity.training.corpus.public.readers import SOURCES
 from diffinity.training.quality import Quality
 from diffinity.training.showcase import OUTPUTS, Task
@@ -98,7 +99,7 @@ def quality_table(measured: Measured) -> str:
     if not math.isnan(quality.perplexity):
         rows.append(
             (
-                "perplexity under the autoregressive companion",
+                "perplexity under the embedded autoregressive model",
                 f"{quality.perplexity:.1f}",
                 "",
                 f"{quality.held_out_perplexity:.1f}",
@@ -160,7 +161,7 @@ English and nothing about the world. For real work use one of the models of docs
 ## What was measured
 
 {len(measured.samples)} samples without a constraint, as many with room for {", ".join(map(str, measured.lengths))}
-tokens each, {defaults.num_inference_steps} steps, best of {defaults.best_of} drafts,
+tokens each, {defaults.num_inference_steps} steps, best of {defaults.best_of} drafts{_chosen_by(defaults)},
 score_temp {defaults.score_temp}, seed 0, none left out;
 {measured.held_out} held-out documents. A sentence is clean if link-grammar parses all of it, hunspell knows every
 word and no word stands twice in a row.
@@ -196,14 +197,14 @@ lose their thread, JSON beyond a few keys may not close (under a constraint it a
     )
 
 
-def companion_card(name: str, model: PretrainedLM, runs: Path, note: str = "") -> str:
+def other_card(name: str, model: PretrainedLM, runs: Path, note: str = "") -> str:
     use = {
         "autoregressive": "the reference for perplexity, and the model of autoregressive constrained decoding",
         "masked": "the model of masked diffusion",
     }[name]
     return (
         HEADER
-        + f"""# diffinity's {name} companion
+        + f"""# diffinity's embedded {name} model
 
 {parameters(model) / 1e6:.1f} M parameters, the tokenizer and the corpus of the embedded diffusion model:
 {use} in the benchmarks. Read it with `dy.load("embedded-{name}")`.
@@ -215,6 +216,10 @@ def companion_card(name: str, model: PretrainedLM, runs: Path, note: str = "") -
 {data_section()}
 {REPRODUCE}"""
     )
+
+
+def _chosen_by(defaults: SamplingDefaults) -> str:
+    return f", chosen by `{defaults.draft_scorer}`" if defaults.draft_scorer else ""
 
 
 def _code(text: str) -> str:
