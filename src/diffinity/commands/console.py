@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from diffinity.commands.wording import in_flags
 from diffinity.errors import DiffinityError, Failure
 from diffinity.memory import is_out_of_memory
+from diffinity.rehearsal import compiled_beside
 from diffinity.start import INTERRUPTED
 
 out = Console()
@@ -33,8 +34,10 @@ class Commands(TyperGroup):
     """The group of all commands: an error of ours is a sentence on stderr, never a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
+        words = {*ctx._protected_args, *ctx.args}
+        compiles = bool(COMPILING & words) and not words & {"--help", "-h"}
         try:
-            with compilation_shown(bool(COMPILING & {*ctx._protected_args, *ctx.args})):
+            with compiled_beside(compiles), compilation_shown(compiles):
                 return copy_context().run(super().invoke, ctx)
         except DiffinityError as error:
             say_error(f"error: {in_flags(error)}")
