@@ -162,8 +162,9 @@ def main() -> None:
     folder = chosen.out / FOLDERS["plaid"]
     model = load(folder)
     assert isinstance(model, PlaidLM)
-    judge = models.get("autoregressive")
-    measured = measure(model, data, judge if isinstance(judge, AutoregressiveLM) else None)
+    judge = models.get("autoregressive") or load("embedded-autoregressive")
+    assert isinstance(judge, AutoregressiveLM)
+    measured = measure(model, data, judge)
     (folder / "README.md").write_text(diffusion_card(model, chosen.runs, measured, chosen.note))
     picture = chosen.runs / "plaid" / "metrics.png"
     if picture.is_file():
