@@ -1,1 +1,1 @@
-"""The training corpus: public English and JSON (`public/`), and structured documents of ours (`structured/`)."""
+"""The training corpus: public English and JSON (`public/`), and generated structured documents (`structured/`)."""

@@ -1,4 +1,4 @@
-"""From public sources to the file that training reads: cleaned, cut, without repetitions, rare words left out."""
+"""Builds the training file from public sources: cleaned, cut to length, deduplicated, without rare words."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from diffinity.training.corpus.public.names import MEN, WOMEN, without_names
 from diffinity.training.corpus.public.pieces import pieces
 from diffinity.training.corpus.public.readers import known_source, read_source
 
-RAREST_WORD = 80  # an English word that occurs less often keeps its documents out
-RAREST_TRIPLE = 2  # three words in a row that occur less often keep a single sentence out
+RAREST_WORD = 80  # minimum count of an English word; documents with rarer words are left out
+RAREST_TRIPLE = 2  # minimum count of three words in a row; single sentences with rarer triples are left out
 HELD_OUT_SHARE = 0.01
-LARGEST_SHAPE = 150  # JSON documents with the same keys, of one source
+LARGEST_SHAPE = 150  # maximum number of JSON documents of one source with the same keys
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Document:
 
     @property
     def held_out(self) -> bool:
-        """Whether the document is for validation: by a hash of its words, so that repetitions stay together."""
+        """Whether the document is in the held-out set, by a hash of its words: duplicates stay together."""
         key = duplicate_key(without_names(self.text))
         return zlib.crc32(key.encode()) % 10_000 < 10_000 * HELD_OUT_SHARE
 
@@ -47,12 +47,12 @@ class Document:
 def collect(
     places: Mapping[str, str | Path], rarest_word: int = RAREST_WORD, rarest_triple: int = RAREST_TRIPLE
 ) -> Iterator[Document]:
-    """The documents of sources, named with the file or folder of each.
+    """The documents of the sources in `places`, a mapping from the name of a source to its file or folder.
 
     English documents with a word that occurs fewer than `rarest_word` times in all of them are left out: the
-    tokenizer would have to spell such words in pieces. Sentences with three words in a row that occur together
-    fewer than `rarest_triple` times in all sentences are left out too: a small network learns common ways to say
-    things first, and what it learns of others is noise.
+    tokenizer would have to split such words. Sentences with three words in a row that occur together fewer than
+    `rarest_triple` times in all sentences are left out too: a small network learns common phrases first, and rare
+    phrases are noise to it.
     """
     if not places:
         raise InvalidArgument("name at least one source")
@@ -102,7 +102,7 @@ def write_documents(
     rarest_triple: int = RAREST_TRIPLE,
     on_document: Callable[[Document], None] | None = None,
 ) -> dict[str, int]:
-    """Write the documents as JSON lines, {"source", "text"} each; returns how many of each source."""
+    """Write the documents as JSON lines with "source" and "text"; returns the number of documents by source."""
     target = Path(out)
     counts: dict[str, int] = {}
     unfinished = target.with_name(target.name + ".part")

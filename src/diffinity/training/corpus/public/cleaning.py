@@ -1,4 +1,4 @@
-"""What a training document may contain: plain characters, no private data, nothing offensive, known words only."""
+"""Filters for training documents: plain characters, no private data, nothing offensive, known words only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PRIVATE = re.compile(
     r"@|https?:|www\.|\d[\d\s-]{5,}\d|\bPIN\b|\bpassword\b|\baccount number\b|\bssn\b", re.IGNORECASE
 )
 
-# Stems: a word that begins with one of them, or after "=" is equal to it, keeps a document out.
+# Stems: a document is left out if a word begins with a stem or, for a stem with "=", is equal to it.
 _OFFENSIVE = """
 abort abus anal= ass= asses= asshole bastard bitch blowjob bomb bondage boob bra= breast brothel bullshit butt=
 cannib cock= cocks= cocaine condom corpse crap crucif cunt damn dead= decapit dick= dicks= drug drunk dyke= erect=
@@ -41,7 +41,7 @@ WORD = re.compile(r"[A-Za-z]+(?:'[A-Za-z]+)?")
 
 
 def plain(text: str) -> str:
-    """The text in plain quotes and dashes, single spaces, without space at the ends of lines.
+    """The text with plain quotes and dashes and single spaces, without spaces at the ends of lines.
 
     >>> plain("“Come  in,” he said…")
     '"Come in," he said...'
@@ -70,7 +70,7 @@ _EXCHANGE = re.compile(r"(?:(?:User|System): [A-Z0-9][^\n_]*[.!?](?:\n|$))+")
 
 
 def well_formed(text: str, form: Form) -> bool:
-    """Whether a text begins and ends like a sentence, or every turn of a dialogue does; JSON always is.
+    """Whether a text, or every turn of a dialogue, begins and ends like a sentence; always True for JSON.
 
     >>> well_formed("It rains.", "prose"), well_formed("page 4", "prose"), well_formed("User: ok", "dialogue")
     (True, False, False)
@@ -81,7 +81,7 @@ def well_formed(text: str, form: Form) -> bool:
 
 
 def json_shape(text: str) -> str:
-    """What JSON documents share that differ in their values only: the names of their members, in order.
+    """The member names of a JSON text, in order: equal for documents that differ only in their values.
 
     >>> json_shape('{"a": "x", "b": 1}') == json_shape('{"a": "y", "b": 22}')
     True
@@ -90,7 +90,7 @@ def json_shape(text: str) -> str:
 
 
 def word_counts(texts: Iterable[str]) -> Counter[str]:
-    """How often every word occurs, in lower case.
+    """The number of occurrences of every word, in lower case.
 
     >>> word_counts(["The cat.", "the end"])["the"]
     2
@@ -114,7 +114,7 @@ def only_known_words(text: str, known: frozenset[str]) -> bool:
 
 
 def word_triples(text: str) -> list[tuple[str, str, str]]:
-    """Every three words or marks in a row, in lower case; before the first and behind the last stands nothing.
+    """All triples of adjacent words or marks, in lower case, with an empty string at the start and the end.
 
     >>> word_triples("It rains.")
     [('', 'it', 'rains'), ('it', 'rains', '.'), ('rains', '.', '')]
@@ -124,7 +124,7 @@ def word_triples(text: str) -> list[tuple[str, str, str]]:
 
 
 def duplicate_key(text: str) -> str:
-    """What two texts share that differ in case, punctuation or white space only.
+    """A key that is equal for texts that differ only in case, punctuation or white space.
 
     >>> duplicate_key("Go away!") == duplicate_key("Go away.")
     True

@@ -1,6 +1,6 @@
-"""Names in training text: sentence collections use a handful of stock names, a quarter of all sentences say "Tom".
+"""Varies names in training text: sentence collections use few stock names; a quarter of all sentences say "Tom".
 
-Every time a document is drawn its stock names are replaced, the same name by the same other throughout.
+Every time a document is drawn, its stock names are replaced; all occurrences of a name get the same replacement.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ WOMEN = (
     "Lena", "Lucy", "Maria", "Mia", "Nina", "Olivia", "Rosa", "Sara", "Sofia", "Susan", "Tina", "Zoe",
     "Linda", "Ella", "Nora", "Amina", "Mei", "Helen",
 )  # fmt: skip
-KEPT_SHARE = 0.1  # of the documents that keep the names they have
+KEPT_SHARE = 0.1  # share of the documents whose names are not replaced
 _STOCK = re.compile(rf"\b({'|'.join((*STOCK_MEN, *STOCK_WOMEN))})\b")
 _MEN = frozenset(STOCK_MEN)
 
 
 def vary_names(text: str, rng: Random) -> str:
-    """The text with other names for its stock names.
+    """The text with its stock names replaced by random names.
 
     >>> vary_names("Tom likes Tom's dog.", Random(3))
     "Victor likes Victor's dog."
@@ -47,7 +47,7 @@ def vary_names(text: str, rng: Random) -> str:
 
 
 def without_names(text: str) -> str:
-    """The text with one name for all stock names, by which repetitions are recognised.
+    """The text with Tom for all stock names of men and Mary for those of women, to recognise duplicates.
 
     >>> without_names("Mary knows Ziri.") == without_names("Layla knows Tom.")
     True
@@ -59,7 +59,7 @@ _ANY = re.compile(rf"\b({'|'.join(dict.fromkeys((*STOCK_MEN, *STOCK_WOMEN, *MEN,
 
 
 def one_name(text: str) -> str:
-    """The text with the same name for every name that varying could have put there: verbatim but for names.
+    """The text with Tom for every stock name and every replacement: equal for texts that differ only in names.
 
     >>> one_name("Zoe met Ravi.") == one_name("Mary met Tom.")
     True

@@ -43,7 +43,7 @@ def sentences_of(paragraph: str) -> list[str]:
     parts = [part.strip() for part in _SENTENCE_END.split(paragraph) if part and part.strip()]
     whole: list[str] = []
     for part in parts:
-        # a quotation, or what is said about it, belongs to the sentence that it stands in
+        # inside an open quotation, or with a small initial, a part continues the previous sentence
         if whole and (whole[-1].count('"') % 2 or part[0].islower()):
             whole[-1] += " " + part
         else:
@@ -52,7 +52,7 @@ def sentences_of(paragraph: str) -> list[str]:
 
 
 def _passages(sentences: list[str]) -> Iterator[str]:
-    """Every sentence, and the one to three sentences that begin with it, as far as they fit."""
+    """All passages of one to three adjacent sentences that are short enough."""
     for start in range(len(sentences)):
         for count in (1, 2, 3):
             passage = " ".join(sentences[start : start + count])
@@ -61,7 +61,7 @@ def _passages(sentences: list[str]) -> Iterator[str]:
 
 
 def _turns(lines: list[str]) -> Iterator[str]:
-    """A question and its answer, and up to two such exchanges, beginning with the user."""
+    """All pairs of a user's turn and its answer, and two such pairs in a row, that are short enough."""
     for start, line in enumerate(lines):
         if not line.startswith("User: "):
             continue
@@ -72,7 +72,7 @@ def _turns(lines: list[str]) -> Iterator[str]:
 
 
 def _json_values(text: str) -> Iterator[str]:
-    """The document if it is short, else the objects and lists in it that are."""
+    """The document if it is short, otherwise the short objects and lists inside it."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError:

@@ -1,7 +1,7 @@
 """Readers of public text sources, in the layouts in which their publishers distribute them.
 
-Every reader yields documents as text: a sentence, a story, a dialogue (a turn a line, "User: " or "System: "
-before it), or a JSON value. A `.txt` file with a blank line between documents is accepted for every source.
+Every reader yields documents as text: a sentence, a story, a dialogue (one turn per line, after "User: " or
+"System: "), or a JSON value. A `.txt` file with a blank line between documents is accepted for every source.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Form = Literal["sentences", "prose", "dialogue", "json"]
 
 @dataclass(frozen=True)
 class Source:
-    """A public source: what its documents are, its licence, whom to credit, and how to read its files."""
+    """A public source: the form of its documents, its licence, its attribution, and the reader of its files."""
 
     name: str
     form: Form
@@ -50,7 +50,7 @@ def read_source(name: str, path: str | Path) -> Iterator[str]:
 
 
 def known_source(name: str) -> Source:
-    """The source of that name.
+    """The source with this name.
 
     >>> known_source("tatoeba").licence
     'CC BY 2.0 FR'
@@ -80,7 +80,7 @@ def _has_blank_lines(path: Path) -> bool:
 
 
 def read_tatoeba(path: Path) -> Iterator[str]:
-    """Tatoeba's sentence export: `sentences.csv` or `eng_sentences.tsv`, a row (id, language, text) a line."""
+    """Tatoeba's sentence export: `sentences.csv` or `eng_sentences.tsv`, one row (id, language, text) per line."""
     csv.field_size_limit(sys.maxsize)
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
@@ -89,7 +89,7 @@ def read_tatoeba(path: Path) -> Iterator[str]:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Sentences, a line each, of one `.txt` file or of all in a folder (Common Voice's sentence collections)."""
+    """Sentences, one per line, of a `.txt` file or of all in a folder (Common Voice's sentence collections)."""
     for file in _files(path, ".txt"):
         with file.open(encoding="utf-8") as lines:
             yield from (line.strip() for line in lines if line.strip())
@@ -101,7 +101,7 @@ def read_markdown_stories(path: Path) -> Iterator[str]:
         lines: list[str] = []
         for line in file.read_text(encoding="utf-8").splitlines():
             plain = line.strip()
-            if plain.startswith("* "):  # licence, authors and illustrators close a story
+            if plain.startswith("* "):  # the list of licence, authors and illustrators ends a story
                 break
             if plain.startswith("# "):
                 lines.append(plain[2:].strip())
@@ -125,7 +125,7 @@ def read_ebooks(path: Path) -> Iterator[str]:
 
 
 def read_star(path: Path) -> Iterator[str]:
-    """RasaHQ/STAR's dialogues: a JSON file each with "Events", of which users' and wizards' have a text."""
+    """RasaHQ/STAR's dialogues: one JSON file per dialogue; its "Events" by users and wizards have a text."""
     speakers = {"User": "User", "Wizard": "System"}
     for file in _files(path, ".json"):
         turns = [
@@ -138,7 +138,7 @@ def read_star(path: Path) -> Iterator[str]:
 
 
 def read_taskmaster(path: Path) -> Iterator[str]:
-    """Taskmaster's dialogues: JSON lists of conversations with "utterances" of a speaker and a text."""
+    """Taskmaster's dialogues: JSON lists of conversations; their "utterances" have a speaker and a text."""
     speakers = {"USER": "User", "user": "User", "ASSISTANT": "System", "assistant": "System"}
     for file in _files(path, ".json"):
         for conversation in _json(file):

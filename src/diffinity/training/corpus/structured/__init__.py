@@ -43,7 +43,7 @@ __all__ = [
     "structured_documents",
 ]
 
-# Importing these modules is what registers their kinds.
+# Importing these modules registers their kinds.
 THEMES: Final = (
     api,
     calls,
@@ -65,12 +65,12 @@ THEMES: Final = (
 )
 KINDS: Final[Mapping[str, Kind]] = REGISTERED
 
-# In characters: what a model of 96 to 128 tokens a document can mostly hold.
+# In characters: a document of this length mostly fits a model with 96 to 128 tokens.
 LONGEST: Final = 330
 SPACED_SHARE: Final = 0.6
-LEVELLED: Final = 8  # about as many of the plainest kinds have the same chance
-RARER: Final = 0.8  # the exponent with which the chance falls after those
-# What people ask for first; drawn more often.
+LEVELLED: Final = 8  # number of the plainest kinds that have about the same chance
+RARER: Final = 0.8  # exponent with which the chance falls for the other kinds
+# Kinds that people ask for first; they are drawn more often.
 EVERYDAY: Final = (
     "invoice", "order", "customer_order", "cart", "shopping_receipt", "csv_with_header", "csv_rows",
     "email_text", "date_text", "one_word", "simple_person", "person_details", "contact", "user_profile",
@@ -79,7 +79,7 @@ EVERYDAY: Final = (
     "product_record", "price_line", "address_record", "employee", "reminder", "task", "booking",
 )  # fmt: skip
 MORE_EVERYDAY: Final = 4.0
-MEASURED: Final = 40  # documents of a kind by which its plainness is measured
+MEASURED: Final = 40  # number of documents that measure how plain a kind is
 SEPARATORS: Final = {"spaced": (", ", ": "), "compact": (",", ":")}
 
 
@@ -101,7 +101,7 @@ def document(kind: Kind, rng: Random) -> str:
 
 
 def structured_documents(rng: Random, kinds: Iterable[str] | None = None) -> Iterator[str]:
-    """Yield documents without end, of all kinds or only of the kinds named: plain kinds more often.
+    """Yield an endless stream of documents of all kinds or of the named kinds; plain kinds are more frequent.
 
     >>> len(next(structured_documents(Random(0)))) <= LONGEST
     True
@@ -122,7 +122,7 @@ def _documents(rng: Random, chosen: list[Kind]) -> Iterator[str]:
 
 
 def chance(kind: Kind) -> float:
-    """How often a kind is drawn, up to a factor.
+    """The unnormalised probability of a kind.
 
     >>> chance(KINDS["geo_point"]) > chance(KINDS["geo_polygon"])
     True
@@ -133,7 +133,7 @@ def chance(kind: Kind) -> float:
 
 @cache
 def place_of_kinds() -> Mapping[str, float]:
-    """The weight of all kinds that are plainer: about whose next document there is less to tell.
+    """For every kind, the total weight of all plainer kinds; a kind is plain if its documents compress well.
 
     >>> place_of_kinds()["lights_call"] < place_of_kinds()["bounding_box"]
     True
@@ -144,6 +144,6 @@ def place_of_kinds() -> Mapping[str, float]:
 
 
 def _compressed_size(kind: Kind) -> int:
-    """In bytes, and each digit counts as one more: nothing tells it, while words come again."""
+    """The compressed size of sample documents in bytes, plus one per digit, because digits are unpredictable."""
     written = "\n".join(document(kind, Random(f"{kind.name}/{draw}")) for draw in range(MEASURED))
     return len(zlib.compress(written.encode(), 9)) + sum(character.isdigit() for character in written)

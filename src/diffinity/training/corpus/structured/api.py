@@ -1,4 +1,4 @@
-"""Kinds of answer that web APIs give: results, errors, pages, tokens, jobs."""
+"""Kinds of responses of web APIs: results, errors, pages, tokens, jobs."""
 
 from __future__ import annotations
 

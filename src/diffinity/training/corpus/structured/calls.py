@@ -1,4 +1,4 @@
-"""Kinds of function-call argument: what an assistant passes to a tool."""
+"""Kinds of function-call arguments that an assistant passes to a tool."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from diffinity.training.corpus.structured.values import (
     uuid,
 )
 
-# What one unit of the first currency is worth in the second, within a few per cent.
+# The price of one unit of the first currency in the second, within a few per cent.
 _RATES = {
     ("USD", "EUR"): 0.92,
     ("EUR", "USD"): 1.09,

@@ -1,6 +1,6 @@
-"""Kinds of object with arbitrary keys: any of the common keys, in any company, flat and nested.
+"""Kinds of objects with arbitrary combinations of the common keys, flat and nested.
 
-Unlike the other kinds these shuffle their keys, because the schemas that people bring do.
+Unlike the other kinds, these have their keys in random order, because users' schemas do.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from diffinity.training.corpus.structured.registry import Record, json_kind
 from diffinity.training.corpus.structured.values import TAGS, any_id, flag, nullable, some, timestamp
 
 _FRONT = ("id", "uuid", "type", "kind", "name", "title")
-# Two spellings of one thing do not meet in one object.
+# Keys with the same meaning: an object has at most one of them.
 _SYNONYMS = (
     {"created_at", "createdAt"},
     {"updated_at", "updatedAt"},
@@ -59,7 +59,7 @@ _GROUPS = {
     "content": "text",
     "post": "text",
 }
-# Keys that people write together, the first before the second.
+# Keys that often occur together, in this order.
 _PARTNERS = {
     "created_at": "updated_at",
     "createdAt": "updatedAt",
@@ -84,7 +84,7 @@ _WRAPPERS = ("data", "result", "response", "payload", "item", "record", "object"
 
 
 def _clashes(key: str, chosen: list[str]) -> bool:
-    """Whether the key repeats a chosen one, or mixes camelCase with snake_case."""
+    """Whether the key repeats a chosen key or its synonym, or mixes camelCase with snake_case."""
     if key in chosen or any(key in names and names & set(chosen) for names in _SYNONYMS):
         return True
     camel = key != key.lower()
@@ -125,7 +125,7 @@ def _group(rng: Random, low: int, high: int) -> tuple[str, Record]:
 
 
 def _rows(rng: Random, count: int, most_keys: int) -> list[Record]:
-    """Objects of one shape: a key has values of one type in all rows."""
+    """Objects with the same keys; the values of a key have the same type in all rows."""
     model = _object(rng, 1, most_keys)
     rows: list[Record] = []
     while len(rows) < count:

@@ -25,7 +25,7 @@ from diffinity.training.corpus.structured.places import Place, addressable, post
 
 @dataclass(frozen=True)
 class Scene:
-    """What one object is about, so that its keys agree: a city lies in its country, an end follows a start."""
+    """The subject of one object, so that its values agree: a city is in its country, an end follows a start."""
 
     rng: Random
     subject: str
@@ -46,7 +46,7 @@ SUBJECTS: Final = ("person", "place", "product", "event", "system", "measure", "
 
 
 def scene(rng: Random) -> Scene:
-    """Return what a new object is to be about.
+    """Return a random subject for a new object.
 
     >>> scene(Random(0)).start < scene(Random(0)).end
     True

@@ -40,7 +40,7 @@ _KNOWN_BOOKS = (
 )
 _GENRES = ("drama", "comedy", "thriller", "fantasy", "romance", "history", "mystery", "adventure", "poetry")
 _MUSIC = ("jazz", "rock", "pop", "folk", "classical", "blues", "techno", "soul", "country")
-# dish: minutes, ingredients that belong in it, the two that it cannot do without first
+# dish: minutes, ingredients with the two essential ingredients first
 _DISHES = {
     "Tomato Soup": (30, ("4 tomatoes", "1 onion", "500 ml water", "salt", "1 tbsp olive oil", "basil")),
     "Pancakes": (25, ("200 g flour", "2 eggs", "300 ml milk", "1 pinch salt", "butter")),

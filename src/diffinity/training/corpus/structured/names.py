@@ -155,7 +155,7 @@ def product(rng: Random) -> Product:
 
 
 def products(rng: Random, count: int) -> list[Product]:
-    """Return that many different products.
+    """Return `count` different products.
 
     >>> len({product.name for product in products(Random(0), 3)})
     3

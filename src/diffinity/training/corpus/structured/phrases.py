@@ -153,7 +153,7 @@ _TITLES = (
 
 
 class _Slots(dict[str, str]):
-    """Draws a word for each slot of a template when the template asks for it, never the same one twice."""
+    """Draws a word for each slot of a template on demand, and no word twice."""
 
     def __init__(self, rng: Random) -> None:
         super().__init__()
@@ -183,7 +183,7 @@ def message(rng: Random) -> str:
 
 
 def task_title(rng: Random) -> str:
-    """Return something to do, in the imperative.
+    """Return the title of a task, in the imperative.
 
     >>> task_title(Random(0))[0].isupper()
     True
@@ -201,7 +201,7 @@ def change_title(rng: Random) -> str:
 
 
 def purpose(rng: Random) -> str:
-    """Return what a piece of software or work is for.
+    """Return the purpose of a piece of software or work.
 
     >>> purpose(Random(0))[-1]
     '.'
@@ -247,7 +247,7 @@ def headline(rng: Random) -> str:
 
 
 def headlines_about(rng: Random, count: int) -> tuple[str, list[str]]:
-    """Return a topic and that many titles of articles about it.
+    """Return a topic and `count` titles of articles about it.
 
     >>> len(headlines_about(Random(0), 2)[1])
     2

@@ -1,4 +1,4 @@
-"""Cities with what belongs to them: country, coordinates, time zone, currency, airport, postal code."""
+"""Cities with country, coordinates, time zone, currency, airport and postal code."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ _STREETS: Final = {
 
 @dataclass(frozen=True)
 class Place:
-    """A city; `postal` is a pattern for `values.filled`, empty where we write no street addresses."""
+    """A city; `postal` is a pattern for `values.filled`, empty for a city without street addresses."""
 
     city: str
     country: str
@@ -122,7 +122,7 @@ def place(rng: Random) -> Place:
 
 
 def addressable(rng: Random) -> Place:
-    """Return a random city in which `street` and `postal_code` can be written.
+    """Return a random city for which `street` and `postal_code` are defined.
 
     >>> addressable(Random(0)).postal == ""
     False
@@ -140,7 +140,7 @@ def street(rng: Random, where: Place) -> str:
 
 
 def postal_code(rng: Random, where: Place) -> str:
-    """Return a postal code that has the form of the place's own.
+    """Return a postal code in the format of the place.
 
     >>> postal_code(Random(0), PLACES[0])[:3]
     '100'

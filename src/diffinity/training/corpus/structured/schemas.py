@@ -17,7 +17,7 @@ from diffinity.training.corpus.structured.values import (
     some,
 )
 
-# Properties that people declare, with the schema of each.
+# Common properties, each with its schema.
 _PROPERTIES: dict[str, Record] = {
     "id": {"type": "integer"},
     "name": {"type": "string"},

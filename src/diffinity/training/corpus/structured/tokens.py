@@ -1,4 +1,4 @@
-"""Kinds of text of one token: a date, a time, a number, an identifier, an address, a colour."""
+"""Kinds of text that are a single value: a date, a time, a number, an identifier, an address, a colour."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from diffinity.training.corpus.structured.values import (
     words,
 )
 
-# Words that a choice is made among. The common colours stand twice.
+# Sets of words to choose from. The common colours are in two sets.
 ANSWERS = (
     COLOURS,
     COLOURS[:9],
@@ -102,7 +102,7 @@ def ip_address(rng: Random) -> str:
 
 @line_kind(weight=TINY)
 def mac_address(rng: Random) -> str:
-    """Of the block that RFC 7042 reserves for documentation."""
+    """An address of the block that RFC 7042 reserves for documentation."""
     return filled(rng, "00:00:5e:00:53:~~")
 
 
@@ -123,7 +123,7 @@ def url_text(rng: Random) -> str:
 
 @line_kind(weight=0.5)
 def one_word(rng: Random) -> str:
-    """An answer: one of a few words that stand for one another."""
+    """A one-word answer from a random set of alternatives."""
     return rng.choice(rng.choice(ANSWERS))
 
 

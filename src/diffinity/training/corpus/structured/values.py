@@ -1,4 +1,4 @@
-"""Plain values that many kinds share: numbers, times, identifiers, addresses of the network, words.
+"""Plain values that many kinds share: numbers, times, identifiers, network addresses, words.
 
 Every e-mail address, host, URL and IP address is in a range reserved for documentation
 (RFC 2606, RFC 5737, RFC 3849), and every telephone number in the fictional 555-01xx block.
@@ -27,7 +27,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def parts(text: str) -> tuple[str, ...]:
-    """Return what stands between the bars of a text.
+    """Return the parts of a text between vertical bars.
 
     >>> parts("a new day | an old one")
     ('a new day', 'an old one')
@@ -117,7 +117,7 @@ def some(rng: Random, pool: Sequence[T], low: int, high: int) -> list[T]:
 
 
 def decimal(rng: Random, low: float, high: float, digits: int = 2) -> float:
-    """Return a number of [low, high] rounded to so many decimal digits.
+    """Return a number in [low, high], rounded to `digits` decimal digits.
 
     >>> 1.0 <= decimal(Random(0), 1, 2) <= 2.0
     True
@@ -135,7 +135,7 @@ def flag(rng: Random, chance: float = 0.5) -> bool:
 
 
 def cents(rng: Random, low: int = 199, high: int = 19999) -> int:
-    """Return a price in cents that ends as prices do.
+    """Return a price in cents with a typical ending, such as 99.
 
     >>> 100 <= cents(Random(0), 100, 900) <= 900
     True
@@ -304,7 +304,7 @@ def domain(rng: Random) -> str:
 
 
 def slug(rng: Random) -> str:
-    """Return two words joined by a hyphen, as they stand in URLs.
+    """Return two words joined by a hyphen, as in URLs.
 
     >>> slug(Random(0)).count("-")
     1
