@@ -1,4 +1,4 @@
-"""`diffinity batch`: requests from a file, results to another."""
+"""`diffinity batch`: reads requests from a file and writes results to another."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def batch(
 
 
 def is_standard_output(path: Path) -> bool:
-    """Whether results went to where the summary would go."""
+    """Whether the results go to standard output, where the summary would be printed."""
     try:
         return path == STANDARD or os.path.samestat(path.stat(), os.fstat(1))
     except OSError:
@@ -101,7 +101,7 @@ def is_standard_output(path: Path) -> bool:
 
 
 def whole_lines(path: Path) -> int:
-    """How many results a file has; the last may be half written."""
+    """The number of complete results in a file; the last line may be incomplete."""
     if not path.is_file():
         return 0
     with path.open("rb") as file:

@@ -21,17 +21,17 @@ from diffinity.start import INTERRUPTED
 out = Console()
 err = Console(stderr=True)
 
-COMPILING = {"generate", "inspect", "batch", "demo"}  # commands that run compiled loops at once
-FAILED = 1  # what was asked for was right, and something else stopped it: a full disk, no memory, a network
+COMPILING = {"generate", "inspect", "batch", "demo"}  # commands that run compiled loops immediately
+FAILED = 1  # the command was correct, and something else failed: a full disk, no memory, a network
 MISUSED = 2  # wrong options, values, constraints, models or files, or an extra that is not installed
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with what to say about it."""
+    """Ctrl-C, with the message to show."""
 
 
 class Commands(TyperGroup):
-    """The group of all commands: an error of ours is a sentence on stderr, never a traceback."""
+    """The group of all commands: shows a `DiffinityError` as a sentence on stderr, without a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         words = {*ctx._protected_args, *ctx.args}
@@ -42,9 +42,9 @@ class Commands(TyperGroup):
         except DiffinityError as error:
             say_error(f"error: {in_flags(error)}")
             raise typer.Exit(FAILED if isinstance(error, Failure) else MISUSED) from None
-        except BrokenPipeError:  # nobody reads what we print: `main` ends quietly
+        except BrokenPipeError:  # the reader closed the pipe: `main` ends quietly
             raise
-        except OSError as error:  # a full disk, a folder that may not be written
+        except OSError as error:  # a full disk, a read-only folder
             about = f"{error.filename}: " if error.filename else ""
             say_error(f"error: {about}{error.strerror or error}")
             raise typer.Exit(FAILED) from None
@@ -60,7 +60,7 @@ class Commands(TyperGroup):
 
 @contextmanager
 def compilation_shown(needed: bool) -> Iterator[None]:
-    """Inside, a terminal shows that loops are compiled, which the first call after installation does."""
+    """Show in a terminal that loops are being compiled, as in the first call after installation."""
     if not needed or not err.is_terminal:
         yield
         return
@@ -83,12 +83,12 @@ def compilation_shown(needed: bool) -> Iterator[None]:
 
 
 def say_error(message: str) -> None:
-    """A message on stderr; a message of one line stays on one line."""
+    """Print a message on stderr, without wrapping its lines."""
     err.print(Text(message, style="bold red"), soft_wrap=True)
 
 
 def visible(text: str) -> str:
-    """A text as a terminal may show it: control characters by their pictures, so that none is obeyed.
+    """A text that is safe to print in a terminal: control characters are replaced by visible symbols.
 
     >>> visible("a\\x1b[2Jb\\n")
     'a␛[2Jb\\n'

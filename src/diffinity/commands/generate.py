@@ -65,7 +65,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def command_line_options() -> list[Option]:
-    """Those of `GenerationSettings` that a command line can spell: all but conversations."""
+    """The options of `GenerationSettings` that the command line has: all except conversations."""
     return [option for option in shown_options() if option.name != "messages"]
 
 
@@ -202,7 +202,7 @@ def generate(
 def watching(
     model: TextModel, record: Trace | None, total: int, particles: int, *, live: bool
 ) -> Iterator[Callable[[int, Any], None] | None]:
-    """What is called after every step, for the record and for the live view; None if there is neither."""
+    """The callback after every step, for the trace and the live view; None if there is neither."""
     from diffinity.commands.live import live_drafts
 
     with ExitStack() as views:
@@ -218,7 +218,7 @@ def watching(
 
 
 def tokens_asked(length: str | None) -> int | str | None:
-    """--length as `generate` takes it.
+    """The value of --length: a number of tokens, "auto" or None.
 
     >>> tokens_asked("64"), tokens_asked("auto")
     (64, 'auto')
@@ -231,7 +231,7 @@ def tokens_asked(length: str | None) -> int | str | None:
 
 
 def spelled(sample: Generated, as_json: bool) -> str:
-    """A text as it is printed: as JSON, or itself, for a terminal without what would steer it."""
+    """The printed form of a sample: JSON, or the text, in a terminal without control characters."""
     if as_json:
         return json.dumps(sample.as_json(), ensure_ascii=False)
     return visible(sample.text) if out.is_terminal else sample.text

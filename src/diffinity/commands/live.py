@@ -18,13 +18,13 @@ from diffinity.processes.base import State
 from diffinity.trace import Frame, Pieces
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-WIDTH = 32  # of the sparkline
+WIDTH = 32  # characters of the sparkline
 MOST_DRAFTS = 3
 SECONDS_BETWEEN = 0.1
 
 
 class LiveDrafts:
-    """What the view shows of a run; give it to `generate` as `callback_on_step_end`."""
+    """The live view of a run; pass it to `generate` as `callback_on_step_end`."""
 
     def __init__(self, model: TextModel, live: Live, total: int, particles: int = 1) -> None:
         self._pieces, self._live, self._total, self._particles = Pieces(model), live, total, particles
@@ -44,7 +44,7 @@ class LiveDrafts:
         self._live.update(self.panel(Frame.of(step, state, self._particles)), refresh=True)
 
     def panel(self, frame: Frame) -> Panel:
-        """The drafts of a frame, each with its curve."""
+        """The drafts of a frame, each with its curve of log P(L)."""
         parts: list[Text] = []
         for i in range(min(MOST_DRAFTS, len(frame.tokens))):
             parts.append(self._draft(frame, i))
@@ -65,7 +65,7 @@ class LiveDrafts:
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
-    """Values of at most 0 as a row of blocks, the highest block being 0; at most `width` of them.
+    """Values of at most 0 as a row of at most `width` blocks; the highest block means 0.
 
     >>> sparkline([-8.0, -4.0, 0.0])
     '▁▄█'
@@ -81,6 +81,6 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
 
 @contextmanager
 def live_drafts(console: Console, model: TextModel, total: int, particles: int = 1) -> Iterator[LiveDrafts]:
-    """The view, for as long as the `with` block runs; it leaves nothing behind."""
+    """Show the live view during the `with` block, and remove it afterwards."""
     with Live(console=console, transient=True, auto_refresh=False) as live:
         yield LiveDrafts(model, live, total, particles)

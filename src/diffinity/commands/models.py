@@ -1,4 +1,4 @@
-"""`diffinity models`, `download` and `import-plaid`: models from elsewhere."""
+"""`diffinity models`, `download` and `import-plaid`: published models and checkpoints of PLAID."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def download(
 
 @contextmanager
 def transfer_bars() -> Iterator[Any]:
-    """A progress callback (name, bytes done, bytes in all) that draws one bar a file."""
+    """A progress callback (name, bytes done, bytes in all) that draws one bar per file."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -18,7 +18,7 @@ from diffinity.limits import Limits, put_in_force
 if TYPE_CHECKING:
     from diffinity.constraints import Constraint
 
-GRAMMAR_DEPTH = 5  # as `request.combined` has it
+GRAMMAR_DEPTH = 5  # the default of `request.combined`
 
 RegexOption = Annotated[
     str | None, typer.Option("--regex", help="A regular expression, as Python's re.fullmatch has it.")
@@ -77,7 +77,7 @@ class ConstraintOptions:
     schema_options: list[str] | None = None
 
     def constraint(self) -> Constraint | None:
-        """All of them at once; None if there is none."""
+        """The conjunction of all constraints; None if there is none."""
         from diffinity.constraints.python_types import OfType
         from diffinity.request import combined, named_type, schema_arguments
 
@@ -97,7 +97,7 @@ class ConstraintOptions:
         )
 
     def in_words(self, prefix: str = "") -> list[tuple[str, str]]:
-        """Each for a person."""
+        """The constraints in words: pairs of a description and the source."""
         from diffinity.request import in_words
 
         return in_words(
@@ -113,7 +113,7 @@ class ConstraintOptions:
 
 
 def check_device(name: str) -> None:
-    """Refuse a device that torch does not know, or that is not here.
+    """Refuse a device that torch does not know, or that is not available.
 
     >>> check_device("abacus")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -138,8 +138,8 @@ def read_text(path: Path) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that the user named: whole, or not at all."""
-    if path.exists() and not path.is_file():  # a pipe or a device: there is nothing to replace
+    """Write a file that the user named, atomically."""
+    if path.exists() and not path.is_file():  # a pipe or a device can't be replaced
         path.write_text(text, encoding="utf-8")
         return
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -154,7 +154,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file that can't be written before work is done for it; leaves what is there as it is."""
+    """Refuse a file that can't be written, before any work is done; an existing file is not changed."""
     if path.is_dir():
         raise InvalidArgument(f"{path} can't be written: it is a folder")
     if not path.parent.is_dir():
@@ -164,7 +164,7 @@ def check_writable(path: Path) -> None:
 
 
 def read_pairs(flag: str, given: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
-    """The values that a flag gives by name, as JSON has them, or as texts.
+    """The NAME=VALUE pairs of a flag; a value that is not JSON is a string.
 
     >>> dict(read_pairs("--schema-option", ["open=true", "max_depth=4", "order=any"]))
     {'open': True, 'max_depth': 4, 'order': 'any'}
@@ -180,12 +180,12 @@ def read_pairs(flag: str, given: Sequence[str] | None) -> Iterator[tuple[str, An
 
 
 def put_limits_in_force(given: Sequence[str] | None) -> None:
-    """Let the limits of `--limit` hold until the command has ended, which has a context of its own."""
+    """Apply the limits of `--limit` until the command ends; every command runs in a new `contextvars` context."""
     put_in_force(**read_limits(given))
 
 
 def read_limits(given: Sequence[str] | None) -> dict[str, float]:
-    """What `--limit` asks for, by name.
+    """The values of `--limit`, by name.
 
     >>> read_limits(["dfa_states=many"])
     Traceback (most recent call last):

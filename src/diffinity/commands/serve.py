@@ -71,7 +71,7 @@ def serve(
         max_tokens=max_tokens,
         max_body=max_body,
         key_digests=read_keys(api_key_file),
-        # On loopback, no page that a browser was lured to may pass as ours under its own name.
+        # On loopback, other Host names are refused, so that a hostile page can't use DNS rebinding.
         allowed_hosts=(*LOOPBACK, *hosts) if hosts or host in LOOPBACK else (),
     )
     if ray:

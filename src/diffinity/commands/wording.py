@@ -16,7 +16,7 @@ SCHEMA_OPTIONS = (
     "max_space",
     "max_branches",
 )
-SPOKEN = {"num_inference_steps": "steps", "guidance_scale": "scale"}  # as `GenerationSettings` names them
+SPOKEN = {"num_inference_steps": "steps", "guidance_scale": "scale"}  # the names that `GenerationSettings` shows
 PLAIN = (
     "length",
     "guidance",
@@ -31,7 +31,7 @@ PLAIN = (
 )
 LONG = (*SPOKEN, "best_of", "score_temp", "block_length", "cfg_scale", "retry_invalid", "batch_size")
 
-# Ways out that only Python has: the command line does not promise them.
+# Advice that applies only to Python; the command line removes it.
 ONLY_IN_PYTHON = (
     re.compile(r", or (?:load|use) with verify=False|, or use verify=False"),
     re.compile(r", or name one with tokenizer=…"),
@@ -50,7 +50,7 @@ _LIMIT = re.compile(r"`with diffinity\.limits\.use_limits\((\w+)=\.\.\.\):`")
 
 
 def in_flags(error: DiffinityError) -> str:
-    """An error's message with the flags that a user of the command line has.
+    """An error's message with flags of the command line instead of Python's arguments.
 
     >>> from diffinity.errors import ConstraintTooLarge, InvalidArgument
     >>> in_flags(InvalidArgument("guidance_scale must be a finite number, at least 0, but is -1.0"))
@@ -58,7 +58,7 @@ def in_flags(error: DiffinityError) -> str:
     >>> in_flags(ConstraintTooLarge("dfa_states", 10, 11, "this pattern")).partition(". ")[2]
     'Simplify the constraint, or raise the limit: --limit dfa_states=N'
     """
-    first, *rest = str(error).split("\n")  # what follows is an excerpt of what the user wrote
+    first, *rest = str(error).split("\n")  # the other lines quote the user's source
     for pattern in ONLY_IN_PYTHON:
         first = pattern.sub("", first)
     first = _LIMIT.sub(r"--limit \1=N", first)
