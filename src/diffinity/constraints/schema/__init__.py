@@ -1,7 +1,7 @@
 """JSON Schema as a constraint: the values that a schema admits, as an automaton over their canonical spelling.
 
 Every JSON value has one spelling: `json.dumps(value, ensure_ascii=False)` in the chosen white space, with whole
-numbers as integers and an object's properties in the order in which the schema declares them, others behind them.
+numbers as integers and an object's properties in the order in which the schema declares them, others after them.
 Every string that the automaton accepts validates; `literals` explains why.
 
 The language is smaller than the schema's own in these ways; options in parentheses change them:

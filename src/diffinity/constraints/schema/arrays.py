@@ -189,7 +189,7 @@ class ArrayBuilder:
                 yield text, replace(after, used=after.used | {key})
 
     def _texts(self, value: ByteDFA) -> list[tuple[bytes, ByteDFA]]:
-        """The few texts of a value, each with its meaning; cached, because every state needs them."""
+        """The canonical JSON and the automaton of each text of a value; cached, because every state needs them."""
         if value not in self._known_texts:
             words = enumerated(self.values.assembly.written_out(value), MAX_UNIQUE_VALUES) or ()
             # An object has several spellings if its properties come in any order.

@@ -56,7 +56,7 @@ def partition(values: Sequence[ByteDFA], size: int) -> tuple[ByteDFA, ...]:
 
 @charged_cache(maxsize=16)
 def _starting(low: int, high: int) -> ByteDFA:
-    """All strings of bytes whose first one is from `low` to `high`."""
+    """All strings of bytes whose first byte is from `low` to `high`."""
     nfa = NfaBuilder()
     start, end = nfa.state(), nfa.state()
     nfa.edge(start, low, high, end)

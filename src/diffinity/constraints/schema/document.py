@@ -1,4 +1,4 @@
-"""A schema document: its nodes, their base addresses, and what each `$ref` in it points to.
+"""A schema document: its nodes, their base addresses, and the targets of its references.
 
 Nothing is ever fetched: a reference to a document that is not embedded in this one is refused.
 """
@@ -28,7 +28,7 @@ class Node:
     draft: int
 
     def has(self, keyword: str) -> bool:
-        """Whether the keyword stands here."""
+        """Whether the schema has the keyword."""
         return isinstance(self.raw, dict) and keyword in self.raw
 
     def get(self, keyword: str, default: Any = None) -> Any:
@@ -64,7 +64,7 @@ class Document:
     # ---- nodes
 
     def refuse(self, keyword: str, pointer: str, reason: str) -> None:
-        """Raise `UnsupportedKeyword`, unless the caller asked to go on without."""
+        """Raise `UnsupportedKeyword`, unless `lenient` ignores the keyword."""
         if not self.lenient:
             raise UnsupportedKeyword(keyword, pointer, reason)
 
@@ -76,14 +76,14 @@ class Document:
         return self._node(raw, node.at(*path), node.base)
 
     def synthetic(self, raw: dict[str, Any], origin: Node) -> Node:
-        """A node that stands for part of another one's meaning, written in the latest draft's words."""
+        """A node for part of the meaning of `origin`, in the vocabulary of the latest draft."""
         key = (-1, json.dumps(raw))
         if key not in self._nodes:
             self._nodes[key] = Node(raw, origin.pointer, "", drafts.LATEST)
         return self._nodes[key]
 
     def any_of(self, nodes: list[Node], origin: Node) -> Node:
-        """A node that holds where one of several siblings does."""
+        """A node that holds if one of several siblings holds."""
         key = (-2, " ".join(str(id(node)) for node in nodes))
         if key not in self._nodes:
             self._nodes[key] = Node(
@@ -114,7 +114,7 @@ class Document:
         return found if isinstance(found, str) else None
 
     def children(self, node: Node) -> Iterator[tuple[str, Node]]:
-        """The schemas written directly inside a node, each with the keyword that holds it."""
+        """The schemas written directly inside a node, each with its keyword."""
         if not isinstance(node.raw, dict):
             return
         for keyword in (*drafts.IN_PLACE_LISTS, "prefixItems", "items"):
@@ -153,10 +153,10 @@ class Document:
     def _register(self, node: Node) -> None:
         own = self._own_id(node.raw)
         if own is not None:
-            address, fragment = urldefrag(own)  # an address already: its node was made
+            address, fragment = urldefrag(own)  # a valid address, because its node exists
             if address or not fragment:
                 self._resources.setdefault(node.base, node)
-            if fragment:  # the older drafts' anchors
+            if fragment:  # an anchor of the older drafts
                 self._anchors.setdefault((node.base, fragment), node)
         for keyword in ("$anchor", "$dynamicAnchor"):
             name = node.get(keyword)
@@ -166,11 +166,11 @@ class Document:
                     self._dynamic.setdefault(name, set()).add(node.base)
 
     def target(self, node: Node, keyword: str = "$ref") -> Node | None:
-        """What the reference at a node points to; None only if `lenient` let an unknown one pass."""
+        """The target of the reference at a node; None only if `lenient` ignores an unsupported reference."""
         key = (keyword, node)
         if key not in self._targets:
             found, passed = self._target(node, keyword), {node}
-            # A node that is nothing but a reference is only passed through; a circle of them ends where it began.
+            # Nodes that are only a reference are followed; a cycle of such nodes ends at the first repeated node.
             while (
                 found is not None
                 and found not in passed
@@ -230,7 +230,7 @@ class Document:
 
     @property
     def has_recursion(self) -> bool:
-        """Whether any reference leads back to where it came from."""
+        """Whether any reference can lead back to itself."""
         return self.is_recursive(self.root) or bool(self._cyclic)
 
     def is_recursive(self, node: Node) -> bool:
@@ -249,7 +249,7 @@ class Document:
 
 
 def _leaf(raw: dict[str, Any] | bool) -> str | None:
-    """The content of a small schema that neither contains, names nor refers to others; None for any other."""
+    """The JSON of a small schema without subschemas, identifiers and references; None for any other schema."""
     if not isinstance(raw, dict) or len(raw) > 6:
         return None
     for keyword, value in raw.items():
@@ -261,7 +261,7 @@ def _leaf(raw: dict[str, Any] | bool) -> str | None:
 
 
 def _joined(base: str, reference: str, pointer: str) -> str:
-    """The address that a reference means at a base."""
+    """The absolute address of a reference, given its base."""
     try:
         whole = urljoin(base, reference)
         urldefrag(whole)
@@ -314,7 +314,7 @@ def shown(value: object) -> str:
 
 
 def check_size(schema: object) -> None:
-    """Refuse a document too large or too deep to be walked, before anything recursive touches it.
+    """Refuse a document that is too large or too deep, before any recursive traversal.
 
     >>> check_size({"type": "object"})
     """

@@ -1,4 +1,4 @@
-"""The vocabulary of each draft of JSON Schema: which keyword asserts, which applies a schema where."""
+"""The vocabulary of each draft of JSON Schema: which keywords assert, and which apply subschemas."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def native(keyword: str, draft: int) -> bool:
 
 
 def draft_of(uri: object) -> int | None:
-    """The draft that a `$schema` names, the latest for none, None for one that nobody here knows.
+    """The draft that a `$schema` names: the latest if there is no `$schema`, None if the draft is unknown.
 
     >>> draft_of("http://json-schema.org/draft-07/schema#"), draft_of(None), draft_of("https://example.com/mine")
     (7, 2020, None)

@@ -1,8 +1,8 @@
 """`pattern`: ECMA-262 regular expressions, searched for anywhere in a string, as automata over its UTF-8 bytes.
 
-The pattern is parsed here and written again in Python's dialect with every difference spelled out: `$` is the
-very end, `\\d \\w \\s .` are ECMA's sets, names of groups are dropped. Lookaheads at the start of an anchored
-pattern are intersections; other lookarounds and back-references are refused.
+The pattern is parsed and translated to Python's dialect, with all differences made explicit: `$` is the very end,
+`\\d \\w \\s .` are ECMA's sets, names of groups are dropped. Lookaheads at the start of an anchored pattern are
+intersections; other lookarounds and back-references are refused.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def searched(pattern: str, wide: bool = False) -> ByteDFA:
     """The strings in which the pattern occurs.
 
     Engines disagree on whether `.` matches a carriage return or U+2028 and U+2029, and on whether `\\w`, `\\d`,
-    `\\s` and `\\b` know more than ASCII. So the strings that match in every reading are those of `searched(p)`,
-    and the strings that match in none are those outside `searched(p, wide=True)`.
+    `\\s` and `\\b` know more than ASCII. So `searched(p)` has the strings that match in every engine, and
+    `searched(p, wide=True)` has the strings that match in at least one engine.
 
     >>> year = searched("^[0-9]{4}$")
     >>> year.accepts(b"1999"), year.accepts(b"in 1999"), searched("a.c").accepts(b"xabcx")
@@ -63,7 +63,7 @@ def searched(pattern: str, wide: bool = False) -> ByteDFA:
         result = result.intersection(_search(inner))
     for inner in opposite.not_ahead:
         result = result.difference(_search(inner))
-    if translated.has_edges:  # about some characters even the readings that know Unicode disagree
+    if translated.has_edges:  # even engines with Unicode support disagree about some characters
         unclear = _search(_written(_unclear()))
         result = result.union(unclear) if wide else result.difference(unclear)
     return result
@@ -75,7 +75,7 @@ def _search(pattern: str) -> ByteDFA:
 
 @dataclass(frozen=True)
 class Translated:
-    """A pattern in Python's dialect, and the patterns that must or must not occur besides."""
+    """A pattern in Python's dialect, and the patterns of lookaheads that must or must not occur."""
 
     pattern: str
     ahead: tuple[str, ...] = ()
@@ -190,7 +190,7 @@ class _Parser:
             found = counted
         else:
             return ""
-        self._take("?")  # lazy: the same language
+        self._take("?")  # a lazy quantifier has the same language
         return found
 
     def _counted(self) -> str | None:
@@ -205,7 +205,7 @@ class _Parser:
 
     def _class(self) -> str:
         negated = self._take("^")
-        self.wide ^= negated  # the fewest characters outside are the most inside
+        self.wide ^= negated  # a narrow complement needs a wide set, and vice versa
         ranges: list[tuple[int, int]] = []
         while not self._take("]"):
             first = self._class_atom()
@@ -216,7 +216,7 @@ class _Parser:
                     if second[0][0] < first[0][0]:
                         raise self._wrong("a range of characters that runs backwards")
                     ranges.append((first[0][0], second[0][0]))
-                else:  # a set at one end: the hyphen stands for itself
+                else:  # an end of the range is a set, so the hyphen is literal
                     ranges.extend([*first, (0x2D, 0x2D), *second])
             else:
                 ranges.extend(first)
@@ -268,7 +268,7 @@ class _Parser:
             code = int(text, 16)
         except ValueError:
             raise self._wrong("an escape without its hexadecimal digits") from None
-        if 0xD800 <= code <= 0xDBFF and self._peek(2) == "\\u":  # a pair of UTF-16 halves
+        if 0xD800 <= code <= 0xDBFF and self._peek(2) == "\\u":  # a surrogate pair
             self.position += 2
             low = self._hexadecimal(4)
             code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)
@@ -355,7 +355,7 @@ def _categories() -> dict[str, list[tuple[int, int]]]:
 
 @lru_cache(maxsize=4)
 def _wide_set(letter: str) -> Ranges:
-    """What some engine's `\\d`, `\\w` or `\\s` matches; a character without a category may have one elsewhere."""
+    """The characters that `\\d`, `\\w` or `\\s` matches in some engine; unassigned ones may be assigned there."""
     if letter == "s":
         return _union([*_SPACE, (0x1C, 0x1F), (0x85, 0x85), (0x180E, 0x180E)])
     if letter == "d":
@@ -365,7 +365,7 @@ def _wide_set(letter: str) -> Ranges:
 
 @lru_cache(maxsize=1)
 def _unclear() -> Ranges:
-    """The characters that some engines take for part of a word and others do not."""
+    """The characters that are part of a word in some engines only."""
     return _union(
         [*_category("M"), *_category("Cn"), *_category("So"), *_category("Nl"), *_category("No"), (0x200C, 0x200D)]
     )

@@ -1,9 +1,9 @@
-"""`format`: each format that is honoured, as a regular expression of which every match is valid.
+"""`format`: the supported formats as regular expressions; every match is valid.
 
 Some are narrower than their specification where that costs little and no validator disagrees: no leap seconds, no
 quoted local parts in e-mail addresses, ASCII only in `iri` and the `idn-` formats, plain text as `regex` and
 `uri-template`. Since a narrower language must not be subtracted from anything, a format never counts as violated
-under `not`; drafts since 2019-09 take `format` for an annotation there, too. Unknown formats are annotations.
+under `not`; in drafts since 2019-09 `format` is an annotation there, too. Unknown formats are annotations.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _DAY_TIME = rf"T(?:{_NUMBER}H(?:{_NUMBER}M(?:{_NUMBER}S)?)?|{_NUMBER}M(?:{_NUMBE
 _DAYS = rf"(?:{_NUMBER}Y(?:{_NUMBER}M(?:{_NUMBER}D)?)?|{_NUMBER}M(?:{_NUMBER}D)?|{_NUMBER}D)"
 _DURATION = rf"P(?:{_DAYS}(?:{_DAY_TIME})?|{_DAY_TIME}|{_NUMBER}W)"
 
-# No two hyphens in a row (those mark punycode) and at most 61 + 3·62 characters: within 63 a label, 253 a name.
+# No two hyphens in a row (those mark punycode). A label has at most 61 characters (the standard allows 63), a name
+# at most 61 + 3·62 (the standard allows 253).
 _LABEL = r"[A-Za-z0-9](?:-?[A-Za-z0-9]){0,30}"
 _HOSTNAME = rf"{_LABEL}(?:\.{_LABEL}){{0,3}}"
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"

@@ -1,4 +1,4 @@
-"""What a plain schema says about each type: its keywords read, checked and put into records."""
+"""Reads and checks the keywords of a plain schema: its assertions about each type as records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from diffinity.errors import ConstraintSyntaxError, UnsupportedConstraint
 
 @dataclass(frozen=True)
 class ObjectPart:
-    """A plain schema's assertions about objects. A property or pattern without a node is known and free."""
+    """A plain schema's assertions about objects. A declared property or pattern without a node is free."""
 
     properties: dict[str, Node | None]
     patterns: tuple[tuple[str, Node | None], ...] = ()
@@ -33,7 +33,7 @@ class ObjectPart:
 
     @cached_property
     def dependent_names(self) -> frozenset[str]:
-        """The names that depend on others, and those others."""
+        """All names in dependencies, on either side."""
         return frozenset(name for clause in self.dependent for name in clause)
 
     @property
@@ -43,13 +43,13 @@ class ObjectPart:
 
     @property
     def asks_for_more(self) -> bool:
-        """Whether it says what other properties look like; `true` and `{}` say nothing."""
+        """Whether a schema describes additional properties; `true`, `false` and `{}` do not."""
         return self.additional is not None and self.additional.raw not in (True, False, {})
 
 
 @dataclass(frozen=True)
 class Contains:
-    """So many items satisfy a schema."""
+    """The limits for the number of items that satisfy a schema."""
 
     node: Node
     at_least: int
@@ -74,7 +74,7 @@ class ArrayPart:
 
 
 class Reader:
-    """Reads the keywords of a document's nodes; `holds` tells whether foreign keywords may narrow the language."""
+    """Reads the keywords of a document's nodes; keywords of other drafts count only if the schema `holds`."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -130,7 +130,7 @@ class Reader:
         return value
 
     def _bound(self, node: Node, keyword: str, exclusive: str, holds: bool) -> Bound | None:
-        """One end of the range; `exclusive…` is a boolean in draft 4 and a number since."""
+        """One end of the range; `exclusive…` is a boolean in draft 4 and a number in later drafts."""
         bounds = []
         form = node.get(exclusive)
         if node.has(keyword):
@@ -202,7 +202,7 @@ class Reader:
         return tuple(pair for pair in schemas.items() if self._usable(pair[0], node, "patternProperties"))
 
     def _usable(self, pattern: str, node: Node, keyword: str) -> bool:
-        """Whether a pattern can be honoured; if not, it is refused by the place where it stands."""
+        """Whether a pattern is supported; if not, the error names its place."""
         try:
             translate(pattern)
         except UnsupportedConstraint as refusal:
@@ -219,12 +219,12 @@ class Reader:
         return self.document.child(node, "propertyNames")
 
     def array(self, node: Node, holds: bool) -> ArrayPart:
-        """The assertions about arrays, in whichever draft's words."""
+        """The assertions about arrays, in the vocabulary of any draft."""
         prefix: tuple[Node | None, ...] = ()
         rest: Node | None = None
         for keyword in ("prefixItems", "items"):
             value = node.get(keyword)
-            # Where `prefixItems` is no keyword, `items` is about all items: it must not be put off by it.
+            # In drafts without `prefixItems`, `items` applies to all items, so `prefixItems` is ignored.
             if isinstance(value, list) and drafts.native(keyword, node.draft):
                 prefix = tuple(self.document.child(node, keyword, i) for i in range(len(value)))
         if isinstance(node.get("items"), list):
@@ -237,7 +237,7 @@ class Reader:
             least, most = self._count(node, "minContains"), self._count(node, "maxContains")
             if not drafts.native(
                 "minContains", node.draft
-            ):  # such a draft asks for one at least, whatever is said
+            ):  # such a draft requires at least one item, whatever the schema says
                 least, most = max(1, least or 1), most if holds else None
             contains = Contains(self.document.child(node, "contains"), 1 if least is None else least, most)
         return ArrayPart(
@@ -250,7 +250,7 @@ class Reader:
             node,
         )
 
-    # ---- what `unevaluated…` is left with
+    # ---- unevaluated properties and items
 
     def unevaluated_properties(self, scope: Scope) -> ObjectPart | None:
         """The scope's `unevaluatedProperties` as an additional-properties rule; None if all were evaluated."""
@@ -265,7 +265,7 @@ class Reader:
         return ObjectPart(properties, tuple((pattern, None) for pattern in patterns), rest)
 
     def unevaluated_items(self, scope: Scope) -> ArrayPart | None:
-        """The scope's `unevaluatedItems` as a rule for the items behind the evaluated ones."""
+        """The scope's `unevaluatedItems` as a rule for the items after the evaluated items."""
         places = 0
         found: list[Node] = []
         for node in scope.evaluated_by:
@@ -273,7 +273,7 @@ class Reader:
             if part.rest is not None or (node is not scope.node and node.has("unevaluatedItems")):
                 return None
             places = max(places, len(part.prefix))
-            if part.contains is not None and node.draft >= 2020:  # what it finds counts as evaluated
+            if part.contains is not None and node.draft >= 2020:  # items that satisfy it count as evaluated
                 found.append(part.contains.node)
         rest = self.document.child(scope.node, "unevaluatedItems")
         rest = self.document.any_of([rest, *found], scope.node) if found else rest

@@ -12,7 +12,7 @@ TYPES = ("null", "boolean", "number", "string", "array", "object")
 
 
 def types_of(node: Node) -> tuple[str, ...] | None:
-    """The names that `type` lists; None without one."""
+    """The names that `type` lists; None if there is no `type`."""
     if not node.has("type"):
         return None
     value = node.get("type")
@@ -44,7 +44,7 @@ def type_of(value: Any) -> str:
 
 
 def listed_values(node: Node, holds: bool) -> list[list[Any]]:
-    """The values of `const` and of `enum`; a `const` that the draft does not know only where it narrows."""
+    """The values of `const` and of `enum`; a `const` of a later draft counts only where it narrows."""
     found: list[list[Any]] = []
     if node.has("const") and (holds or drafts.native("const", node.draft)):
         found.append([node.get("const")])

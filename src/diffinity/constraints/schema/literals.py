@@ -7,8 +7,8 @@ plain schemas (only assertions about this type) that must hold and a set of plai
 is "this one, and none of the others"; the negation of a conjunction is one alternative per part. Arrays and
 objects are then built so that a failing schema fails at a witness that the automaton has read, and only the scalar
 types are ever complemented, where that is exact. So everything above the scalars is monotone: leaving something
-out below (closed objects, bounded depth, narrow formats) can only make the language smaller, never let in a wrong
-string. In particular a closed object is never complemented: a schema under `not` is read as what it means, open.
+out below (closed objects, bounded depth, narrow formats) can only make the language smaller, never accept a wrong
+string. In particular a closed object is never complemented: a schema under `not` has its full, open meaning.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 @dataclass(frozen=True)
 class Literal:
-    """A schema that must hold at a place, or must fail there; `plain` leaves out what applies other schemas."""
+    """A schema that must hold at a place, or must fail there; `plain` excludes keywords that apply subschemas."""
 
     node: Node
     holds: bool = True
     plain: bool = False
 
     def negated(self) -> Literal:
-        """The opposite."""
+        """The negated literal."""
         return replace(self, holds=not self.holds)
 
 
@@ -58,7 +58,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class _Branch:
-    """An alternative under construction: literals still to be taken apart, each with the scopes it is within."""
+    """An alternative under construction: literals still to be expanded, each with its enclosing scopes."""
 
     todo: tuple[tuple[Literal, frozenset[Node]], ...]
     seen: frozenset[Literal] = frozenset()
@@ -71,7 +71,7 @@ class _Branch:
 
 COMBINING = {"$ref", "allOf", "anyOf", "oneOf", "not"}  # a schema of these alone asserts nothing by itself
 
-# One way to satisfy something: literals, each with whether its annotations count for the enclosing scopes.
+# One way to satisfy a clause: literals, each with whether its annotations count for the enclosing scopes.
 Way = tuple[tuple[Literal, bool], ...]
 
 
@@ -132,7 +132,7 @@ class Expander:
     def _multiplied(
         self, branch: _Branch, clauses: list[list[Way]], scopes: frozenset[Node], node: Node
     ) -> Iterator[_Branch]:
-        """The branch with one way chosen of each clause."""
+        """All branches with one way of each clause."""
         branches = [branch]
         for ways in clauses:
             branches = [_with(each, way, scopes) for each in branches for way in ways]
@@ -145,10 +145,11 @@ class Expander:
             raise SchemaTooLarge("max_branches", self.max_branches, branches, doing, option=True)
 
     def declared_names(self, literals: tuple[Literal, ...]) -> tuple[str, ...]:
-        """The property names that the schemas of a place list, in the one order in which they come there.
+        """The property names that the schemas of a place list, in their canonical order.
 
-        First those of the outermost schema, then those of what it refers to and is combined of, last those that
-        are only required; the same for every alternative, so that a value has one spelling in all of them.
+        First come the names of the outermost schema, then the names of schemas that it references or combines,
+        last the names that are only required. All alternatives have the same order, so that a value has one
+        spelling.
         """
         if literals not in self._names:
             self._names[literals] = self._collected_names(literals)
@@ -178,10 +179,10 @@ class Expander:
             inner = [(keyword, child) for keyword, child in self.document.children(node) if keyword in order]
             yield from (child for _, child in sorted(inner, key=lambda pair: order.index(pair[0])))
 
-    # ---- one schema taken apart
+    # ---- the expansion of one schema
 
     def clauses(self, literal: Literal, kind: str) -> list[list[Way]] | None:
-        """What a literal asks of this type besides its plain assertions, one way of each clause; None if false."""
+        """The clauses of a literal for this type, without plain assertions; None if it can't be satisfied."""
         key = (literal, kind)
         if key not in self._ways:
             self._ways[key] = (
@@ -237,7 +238,7 @@ class Expander:
         return [ways]
 
     def _reference_only(self, node: Node) -> bool:
-        """Up to draft 7 a `$ref` hides what stands beside it."""
+        """Whether only the `$ref` counts: up to draft 7 it hides all other keywords."""
         return node.draft <= 7 and node.has("$ref")
 
     def _references(self, node: Node) -> list[list[Way]]:
@@ -250,7 +251,7 @@ class Expander:
         return clauses
 
     def admits_type(self, node: Node, kind: str, holds: bool) -> bool:
-        """Whether the node's `type`, `const` and `enum` leave anything of this type."""
+        """Whether the node's `type`, `const` and `enum` allow any value of this type."""
         named = types_of(node)
         if named is not None and kind not in named and not (kind == "number" and "integer" in named):
             return False
@@ -313,7 +314,7 @@ class Expander:
         return ((Literal(self.document.child(node, keyword)), True),) if node.has(keyword) else ()
 
     def _dependent(self, node: Node, kind: str) -> list[list[Way]]:
-        """Of each dependent schema: [the property is absent] or [it is present and the schema holds]."""
+        """One clause per dependent schema: [the property is absent] or [it is present and the schema holds]."""
         if kind != "object":
             return []
         clauses: list[list[Way]] = []
@@ -362,5 +363,5 @@ def _all_negated(way: Way) -> Way:
 
 
 def _failing_conditional(clause: list[Way]) -> list[Way]:
-    """How `if`/`then`/`else` fails: the condition decides a side, and that side's schema fails."""
+    """The ways in which `if`/`then`/`else` fails: the condition selects a schema, and this schema fails."""
     return [(side[0], *_all_negated(side[1:])) for side in clause if len(side) > 1]

@@ -1,7 +1,7 @@
-"""Sets of names as tries that share their parts: after each property of a long list, the names that may follow.
+"""Sets of names as tries that share nodes: the names that may follow each property of a long list.
 
-A set with one name more is the old set with the path of that name copied; so thousands of sets, each with one name
-less than the one before it, take as many nodes as all names have bytes.
+Inserting a name copies only the path of this name. So thousands of sets, each with one name less than the previous
+set, take as many nodes as all names have bytes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from diffinity.constraints.nfa import NfaBuilder
 
 
 class NameTries:
-    """A family of tries, each known by its root; a name leads to states of the machine that is being built.
+    """A family of tries, each identified by its root; a name leads to states of the machine that is being built.
 
     >>> tries = NameTries()
     >>> few = tries.insert(NameTries.EMPTY, b"ab", 0)
@@ -35,11 +35,11 @@ class NameTries:
         return len(self._children) - 1
 
     def beside(self, root: int, target: int) -> int:
-        """The trie whose machine may also go on in `target` without reading anything."""
+        """The trie with an additional empty name, which leads to `target`."""
         return self._node(self._children[root], (*self._targets[root], target))
 
     def insert(self, root: int, name: bytes, target: int) -> int:
-        """The trie with one name more (or one more target for it)."""
+        """The trie with an additional name (or an additional target of a name)."""
         path = [root]
         for byte in name:
             path.append(self._children[path[-1]].get(byte, self.EMPTY))

@@ -1,4 +1,4 @@
-"""Undeclared property names: which of them a place's patterns treat alike, and how repeated ones are ruled out."""
+"""Undeclared property names: classes of names that match the same patterns, and buckets against duplicates."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MAX_CLASSES = 64
 
 @dataclass(frozen=True)
 class NameClass:
-    """Undeclared names about which every schema at a place says the same."""
+    """Undeclared names that all schemas at a place treat in the same way."""
 
     keys: ByteDFA
     patterns: frozenset[str] = frozenset()
-    outside: frozenset[int] = frozenset()  # schemas that must fail whose `propertyNames` these names violate
+    outside: frozenset[int] = frozenset()  # schemas that must fail and whose `propertyNames` these names violate
 
 
 @charged_cache(maxsize=128)
@@ -42,7 +42,7 @@ def _by_pattern(names: tuple[str, ...], patterns: tuple[str, ...], controls: boo
 
 
 def classes_by_pattern(names: tuple[str, ...], patterns: tuple[str, ...], controls: bool) -> list[NameClass]:
-    """All names but the declared ones, split by which patterns they match; `controls` as for strings.
+    """All undeclared names, split by the patterns that they match; `controls` as for strings.
 
     >>> [sorted(each.patterns) for each in classes_by_pattern(("id",), ("^x-", "-"), False)]
     [['-', '^x-'], ['-'], []]
@@ -52,7 +52,7 @@ def classes_by_pattern(names: tuple[str, ...], patterns: tuple[str, ...], contro
 
 @charged_cache(maxsize=256)
 def in_buckets(keys: ByteDFA, cuts: bytes) -> tuple[ByteDFA, ...]:
-    """The names split by their first byte that is not the same for all of them.
+    """The names split by their first byte after the common prefix.
 
     >>> [part.shortest() for part in in_buckets(ByteDFA.from_strings([b'"x1"', b'"x7"']), b"5")]
     [b'"x1"', b'"x7"']

@@ -2,11 +2,11 @@
 
 The universe of numbers is the integers and the decimals as Python prints them: no leading zero, no trailing zero
 in a fraction, a negative exponent only below 1e-4. Whole numbers have at most 18 digits, or as many as a bound
-needs. Decimals have at most 15 significant digits, so that reading one as a float and printing it again changes
-nothing and what an automaton says about the digits is true of the number that a validator sees.
+needs. Decimals have at most 15 significant digits, so that a decimal does not change when it is read as a float
+and printed again: a validator sees the same number as the automaton.
 
-Rounding is monotone, so a number within closed bounds stays within them however many digits it has. Where nothing
-else is asked, the digits of a fraction need not be counted: that makes an automaton of half the size.
+Rounding is monotone, so a number within closed bounds stays within them however many digits it has. Without other
+assertions the digits of a fraction need not be counted, which halves the size of the automaton.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from diffinity.constraints.schema.spelling import spell_number
 from diffinity.limits import PYTHON_STEPS, charged_cache, compiling
 
 EXACT_DIGITS = 15
-UNCOUNTED = None  # digits of a fraction, where their number does not matter
+UNCOUNTED = None  # any number of digits of a fraction
 WHOLE_DIGITS = 18  # of a number without a fraction: never read as a float, so all of them count
 _SMALLEST_PLAIN = Fraction(1, 10_000)  # Python prints an exponent below this
 
@@ -40,7 +40,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class NumberFacets:
-    """What one schema says about numbers; the default says nothing.
+    """One schema's assertions about numbers; the default asserts nothing.
 
     >>> NumberFacets(low=Bound(Fraction(0)), multiples=(Fraction(3),)).admits(9)
     True
@@ -54,12 +54,12 @@ class NumberFacets:
 
     @property
     def survives_rounding(self) -> bool:
-        """Whether a decimal that satisfies it still does once it is read as a float."""
+        """Whether a decimal that satisfies the facets still does after it is read as a float."""
         bounds = [bound for bound in (self.low, self.high) if bound is not None]
         return not self.multiples and self.values is None and all(not b.open or b.value == 0 for b in bounds)
 
     def admits(self, value: int | float) -> bool:
-        """Whether a number satisfies all of it."""
+        """Whether a number satisfies all facets."""
         x = exact(value)
         return (
             (not self.integer or x.denominator == 1)
@@ -75,7 +75,7 @@ class NumberFacets:
 
 
 def exact(value: int | float) -> Fraction:
-    """The decimal number that a JSON number's shortest spelling means.
+    """The exact value of the shortest spelling of a JSON number.
 
     >>> exact(0.1)
     Fraction(1, 10)
@@ -88,7 +88,7 @@ def numbers(
 ) -> ByteDFA:
     """The numbers that satisfy all of `wanted` and none of `unwanted`.
 
-    `digits` is how many significant digits a number has at most, `UNCOUNTED` for any where rounding does no harm.
+    `digits` is the maximum number of significant digits; `UNCOUNTED` is no limit where rounding does no harm.
 
     >>> digits = numbers([NumberFacets(integer=True, low=Bound(Fraction(8)), high=Bound(Fraction(12)))])
     >>> digits.accepts(b"10"), digits.accepts(b"9.5"), digits.accepts(b"13")
@@ -102,7 +102,7 @@ def numbers(
         return ByteDFA.from_strings(spell_number(v).encode() for v in kept)
     both = merged(wanted)
     exactly = bool(unwanted) or not both.survives_rounding
-    # Beyond 2^53 a validator that divides as doubles rounds.
+    # Beyond 2^53 a validator that divides doubles rounds.
     whole = EXACT_DIGITS if any(facets.multiples for facets in (*wanted, *unwanted)) else WHOLE_DIGITS
     result = _plain(both, EXACT_DIGITS if exactly else digits, whole)
     for facets in unwanted:
@@ -116,7 +116,7 @@ def numbers(
 
 
 def merged(all_facets: Iterable[NumberFacets]) -> NumberFacets:
-    """One set of facets that asks for as much as all of them together; lists of values stay out of it.
+    """The conjunction of several facets, without their lists of values.
 
     >>> merged([NumberFacets(low=Bound(Fraction(1))), NumberFacets(low=Bound(Fraction(2)), integer=True)]).low
     Bound(value=Fraction(2, 1), open=False)
@@ -136,7 +136,7 @@ def merged(all_facets: Iterable[NumberFacets]) -> NumberFacets:
 
 @charged_cache(maxsize=256)
 def _plain(facets: NumberFacets, digits: int | None, whole: int = WHOLE_DIGITS) -> ByteDFA:
-    """The universe's numbers in a range and of all multiples, of at most `whole` digits before the point."""
+    """The numbers in the range that are multiples of all steps, with at most `whole` digits before the point."""
     nfa = NfaBuilder()
     start, end = nfa.state(), nfa.state()
     minus = nfa.state()
@@ -182,14 +182,14 @@ class _Digits:
         return so_far if length == len(self.whole) else (1 if length > len(self.whole) else -1)
 
     def compare_fraction(self, so_far: int, place: int, digit: int) -> int:
-        """The same after one more digit behind the point."""
+        """The same after one more digit after the point."""
         if so_far:
             return so_far
         own = int(self.fraction[place]) if place < len(self.fraction) else 0
         return (digit > own) - (digit < own)
 
     def at_end(self, so_far: int, place: int) -> int:
-        """The sign of (number − bound), after this many digits behind the point."""
+        """The sign of (number − bound), after this many digits after the point."""
         return -1 if so_far == 0 and self.fraction[place:].strip("0") else so_far
 
 
@@ -210,14 +210,14 @@ def _decimal(value: Fraction) -> Decimal:
 def _magnitudes(
     low: _Digits, high: _Digits | None, integer: bool, digits: int | None, most_whole: int = WHOLE_DIGITS
 ) -> ByteDFA:
-    """Unsigned numbers of at most so many digits within the bounds.
+    """Unsigned numbers within the bounds, of at most `digits` digits.
 
-    A state is (digits before the point, comparison with each bound), then (place behind the point, comparisons,
+    A state is (digits before the point, comparison with each bound), then (place after the point, comparisons,
     digits left, last digit was a zero, all digits were zeros): deterministic from the start.
     """
     longest = max(most_whole, len(low.whole) + (high is None), len(high.whole) if high else 0)
     if most_whole < WHOLE_DIGITS:
-        longest = most_whole  # whatever the bounds: beyond it arithmetic is not exact
+        longest = most_whole  # for all bounds, because arithmetic with more digits is not exact
     nfa = NfaBuilder()
     states: dict[tuple[Any, ...], int] = {}
     todo: list[tuple[Any, ...]] = []
@@ -262,7 +262,7 @@ def _magnitudes(
                 continue  # below 1e-4 the spelling has an exponent
             x = low.compare_fraction(a, place, digit)
             y = high.compare_fraction(b, place, digit) if high else -1
-            # Places count only while a bound still has digits or the leading zeros do.
+            # Places are counted only while a bound still has digits or leading zeros matter.
             further = place + 1 if place + 1 <= max(beyond, 4) else place
             nothing_yet = bool(all_zero) and digit == 0
             fewer = left if digits is UNCOUNTED else left - 1
@@ -277,7 +277,7 @@ def _magnitudes(
 
 
 def _tiny(low: Bound, high: Bound) -> ByteDFA:
-    """Numbers below 1e-4 within the bounds, spelled with an exponent down to 12 decades below the upper one."""
+    """Numbers below 1e-4 within the bounds, with an exponent down to 12 decades below the upper bound."""
     nfa = NfaBuilder()
     start, end = nfa.state(), nfa.state()
     top = next(e for e in range(5, 400) if high.value * 10**e >= 1 or e == 399)
@@ -303,9 +303,9 @@ def _all_tiny() -> ByteDFA:
 
 @charged_cache(maxsize=64)
 def _multiples(step: Fraction) -> ByteDFA:
-    """All spellings, of whatever sign and size, of the multiples of `step`: a residue automaton.
+    """All spellings of the multiples of `step`, of any sign and size: a residue automaton.
 
-    With P places behind the point in `step`, x is a multiple exactly if x·10^P ≡ 0 modulo step·10^P.
+    With P places after the point in `step`, x is a multiple exactly if x·10^P ≡ 0 modulo step·10^P.
     """
     places = max(0, -int(_decimal(step).as_tuple().exponent))
     modulus = int(step * 10**places)

@@ -269,8 +269,8 @@ class ObjectBuilder:
     def _fails_if_present(self, j: int, name: str) -> bool:
         """Whether every possible value of this name here makes schema j fail.
 
-        Asked as "does its failing leave all of them", not as "does its holding leave none": what is compiled may
-        be narrower than what is meant, which would make the second question's answer wrong.
+        This checks that the negated schema allows all values, not that the schema allows none: the compiled
+        language may be narrower than the schema, which would make the second check wrong.
         """
         key = (j, name)
         if key not in self._rivals:
@@ -307,7 +307,7 @@ class ObjectBuilder:
         return max(limits)
 
     def _bucket_cuts(self) -> bytes | None:
-        """The buckets of undeclared names; None if these may come freely."""
+        """The first bytes of the buckets of undeclared names; None if these names may occur freely."""
         at_names = any(
             self._asked_of_class(self.failing[j], names) for j in self.undecided for names in self.classes
         )

@@ -24,7 +24,8 @@ class Options:
     """
 
     whitespace: Whitespace = "dumps"
-    """`dumps` is `json.dumps`'s `", "` and `": "`; `compact` has none; `flexible` allows some anywhere."""
+    """`dumps` writes `", "` and `": "`, as `json.dumps` does; `compact` has no white space; `flexible` allows it
+    anywhere."""
 
     order: Order = "declared"
     """Whether an object's properties come as the schema lists them (others after them), or in any order where that
@@ -37,19 +38,19 @@ class Options:
     """Whether to ignore unsupported keywords; outputs may then violate them."""
 
     max_depth: int | None = None
-    """The maximum depth of a recursive `$ref`; None for as deep as the automaton stays small enough."""
+    """The maximum depth of a recursive `$ref`; None for the greatest depth with a small automaton."""
 
     any_depth: int | None = None
-    """The maximum depth of an unconstrained value; None for as deep as the automaton stays small enough."""
+    """The maximum depth of an unconstrained value; None for the greatest depth with a small automaton."""
 
     max_string: int = 256
-    """Code points of a string that has a `maxLength` above this one (or that its `minLength` needs)."""
+    """The maximum number of code points of a string with a larger `maxLength` (more if `minLength` needs more)."""
 
     max_space: int = 8
-    """White space characters in a row that `flexible` allows."""
+    """The maximum number of white space characters in a row in `flexible`."""
 
     max_branches: int = 256
-    """Alternatives that one place may have once `anyOf`, `oneOf`, `if` … are multiplied out."""
+    """The maximum number of alternatives of one place after `anyOf`, `oneOf`, `if` … are multiplied out."""
 
     spelling: Spellings = "canonical"
     """Whether strings and numbers have one spelling, or also others of the same value (`\\u00e9`, `10.0`)."""

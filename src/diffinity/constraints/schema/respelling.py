@@ -1,4 +1,4 @@
-"""`spelling="any"`: other spellings of what a machine accepts in its canonical spelling.
+"""`spelling="any"`: other spellings of the texts that a machine accepts in canonical spelling.
 
 The machine of a schema is built over canonical texts, where equal values are equal strings; `not`, `oneOf`, `enum`
 and `uniqueItems` rely on that. Only the finished machine is widened: a text is accepted exactly if respelling its
@@ -9,7 +9,7 @@ one validates, too. The other spellings:
   characters of ASCII that some writers escape (quotes, `&`, `'`, `/`, `<`, `>`, `\\`);
 - numbers: zeros at the end of a fraction (`1.50`, `10.0`), `-0`, one digit with an exponent (`1e1`, `5E+03`), `E`
   for `e`, and small exponents of one digit (`1e-7`). A whole number of more than 15 digits gets no fraction, since
-  readers would round it; draft 4 takes `10.0` for no integer, so there whole numbers stay as they are.
+  readers would round it. In draft 4 `10.0` is not an integer, so there whole numbers are not respelled.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from diffinity.limits import PYTHON_STEPS, compiling
 EXACT_DIGITS = 15
 _DELIMITERS = b" \t\n\r,]}"
 _ESCAPED_ASCII = (*range(0x20), *b"\"&'/<>\\", 0x7F)
-# Where a state is: outside strings, inside one, behind a backslash, or with so many bytes of something left.
+# The context of a state: outside strings, inside a string, after a backslash, or before the remaining bytes of
+# `\uXXXX` or of a UTF-8 sequence.
 _OUT, _IN, _ESCAPE, _HEX, _TAIL = range(5)
-Span = tuple[int, int, int]  # first and last code point, and the state that they lead to
+Span = tuple[int, int, int]  # first and last code point, and the state after them
 
 
 def all_spellings(dfa: ByteDFA, decimal_integers: bool = True) -> ByteDFA:
@@ -42,7 +43,7 @@ def all_spellings(dfa: ByteDFA, decimal_integers: bool = True) -> ByteDFA:
 
 
 class _Respelling:
-    """States 0 … n-1 of the new machine are the old ones, reached outside numbers; the others are added."""
+    """States 0 … n-1 of the new machine are the old states, reached outside numbers; the others are added."""
 
     def __init__(self, dfa: ByteDFA, decimal_integers: bool) -> None:
         self.dfa = dfa
@@ -85,7 +86,7 @@ class _Respelling:
         return state
 
     def _contexts(self) -> dict[int, tuple[int, int]]:
-        """Where each old state is: what may follow it tells, so there is one answer for each."""
+        """The context of each old state; it is unique, because the possible continuations determine it."""
         source, low, _, target = (column.tolist() for column in self.dfa.byte_ranges)
         with compiling() as budget:
             budget.spend(PYTHON_STEPS * len(source), "respelling")
@@ -105,7 +106,7 @@ class _Respelling:
     # ---- strings
 
     def _string(self, state: int) -> None:
-        """The other spellings of the characters that may follow."""
+        """Add the other spellings of the characters that may follow."""
         escape = -1
         if (after := self._next(state, "/")) >= 0:
             escape = self.nfa.state()
@@ -125,7 +126,7 @@ class _Respelling:
         self._hex_tries(entry, spans)
 
     def _code_points(self, state: int) -> list[Span]:
-        """The code points above ASCII that may follow, with the state behind them."""
+        """The code points above ASCII that may follow, with the state after them."""
         spans: list[Span] = []
         for first, last, levels, mask in ((0xC2, 0xDF, 1, 0x1F), (0xE0, 0xEF, 2, 0x0F), (0xF0, 0xF4, 3, 0x07)):
             spans += self._continued(state, first, last, levels, mask)
@@ -141,7 +142,7 @@ class _Respelling:
         return spans
 
     def _tails(self, state: int, levels: int) -> list[Span]:
-        """What so many continuation bytes may say, as numbers from 0 on."""
+        """The possible values of `levels` continuation bytes, as ranges of numbers from 0 on."""
         if levels == 0:
             return [(0, 0, state)]
         if (state, levels) not in self._spans:
@@ -149,7 +150,7 @@ class _Respelling:
         return self._spans[state, levels]
 
     def _hex_tries(self, entry: int, spans: list[Span]) -> None:
-        """Read the four digits of each code point, or the two surrogates of one above U+FFFF."""
+        """Read the four digits of each code point, or the two surrogates of a code point above U+FFFF."""
         for first, last, target in spans:
             if first <= 0xFFFF:
                 self._hex(entry, first, min(last, 0xFFFF), 4, target)
@@ -164,7 +165,7 @@ class _Respelling:
             self._hex(low, 0xDC00 + low_first, 0xDC00 + low_last, 4, target)
 
     def _hex(self, entry: int, first: int, last: int, digits: int, target: int) -> None:
-        """Read the numbers from `first` to `last` in so many hexadecimal digits."""
+        """Read the numbers from `first` to `last` in `digits` hexadecimal digits."""
         if digits == 1:
             self._hex_digits(entry, first, last, target)
             return
@@ -183,7 +184,7 @@ class _Respelling:
     # ---- numbers
 
     def _outside(self, source: int, low: int, high: int, target: int) -> None:
-        """An old edge outside strings: a digit or a minus begins a number."""
+        """Add an old edge outside strings: a digit or a minus begins a number."""
         for first, last in ((low, min(high, 0x2C)), (max(low, 0x2E), min(high, 0x2F)), (max(low, 0x3A), high)):
             if first <= last:
                 self.nfa.edge(source, first, last, target)
@@ -205,7 +206,7 @@ class _Respelling:
         self.nfa.edge(minus, 0x30, 0x30, self._in_number(self._next(state, "0"), "zero"))
 
     def _number(self, state: int, phase: str, digits: int) -> None:
-        """What may follow inside a number: what could before, and what changes nothing in its value."""
+        """Add the bytes that may follow inside a number: the old bytes, and bytes that keep its value."""
         with compiling() as budget:
             budget.spend(10 * PYTHON_STEPS, "respelling")
         here, row = self.numbers[state, phase, digits], self._row(state)
@@ -234,7 +235,7 @@ class _Respelling:
                 self._powers(here, state)
 
     def _powers(self, here: int, state: int) -> None:
-        """`5e3` for `5000`, where those zeros may follow."""
+        """Add `5e3` for `5000` if these zeros may follow."""
         mark, signed = self.nfa.state(), self.nfa.state()
         after = state
         for power in range(1, EXACT_DIGITS):
@@ -254,7 +255,7 @@ _DIGITS = range(0x30, 0x3A)
 
 
 def _steps(phase: str) -> Iterator[tuple[int, str]]:
-    """The bytes that a canonical number goes on with, each with the phase behind it."""
+    """The bytes that may continue a canonical number, each with the phase after it."""
     if phase in ("minus", "whole"):
         yield from ((byte, "whole") for byte in _DIGITS)
     if phase == "whole":
@@ -272,7 +273,7 @@ def _steps(phase: str) -> Iterator[tuple[int, str]]:
 
 
 def _advanced(where: int, left: int, byte: int) -> tuple[int, int]:
-    """Where a canonical text is after one more byte."""
+    """The context in a canonical text after one more byte."""
     if where in (_HEX, _TAIL):
         return (where, left - 1) if left > 1 else (_IN, 0)
     if where == _ESCAPE:
@@ -285,7 +286,7 @@ def _advanced(where: int, left: int, byte: int) -> tuple[int, int]:
 
 
 def _joined(spans: list[Span]) -> list[Span]:
-    """The same with neighbours that lead to one state as one."""
+    """The spans, with adjacent spans that lead to the same state joined."""
     joined: list[Span] = []
     for first, last, target in sorted(spans):
         if joined and joined[-1][1] + 1 == first and joined[-1][2] == target:
@@ -296,7 +297,7 @@ def _joined(spans: list[Span]) -> list[Span]:
 
 
 def _pieces(first: int, last: int, width: int) -> Iterator[tuple[int, int, int, int]]:
-    """A range as products of a range of leading digits and one of the rest, which has `width` values."""
+    """A range as products of a range of leading digits and a range of the rest, which has `width` values."""
     while first <= last:
         high, low = divmod(first, width)
         if low == 0 and first + width - 1 <= last:

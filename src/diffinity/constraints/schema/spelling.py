@@ -59,7 +59,7 @@ def spell_string(value: str) -> bytes:
 
 
 def utf8(text: str) -> bytes:
-    """The bytes of a text; one with a lone surrogate has none.
+    """The UTF-8 bytes of a text; a lone surrogate is an error.
 
     >>> utf8("é")
     b'\\xc3\\xa9'

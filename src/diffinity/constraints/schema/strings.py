@@ -23,13 +23,13 @@ _SHORT_ESCAPES = {
     0x22: b'\\"',
     0x5C: b"\\\\",
 }
-# Characters that a string counts at most with all spellings of each.
+# Above this length a counted string has only the characters of `_usual_code_point`.
 MANY_CHARACTERS = 64
 
 
 @dataclass(frozen=True)
 class StringFacets:
-    """What one schema says about strings; the default says nothing. Lengths count code points."""
+    """One schema's assertions about strings; the default asserts nothing. Lengths count code points."""
 
     min_length: int = 0
     max_length: int | None = None
@@ -39,7 +39,7 @@ class StringFacets:
 
     @property
     def is_free(self) -> bool:
-        """Whether every string will do."""
+        """Whether every string satisfies the facets."""
         return self == StringFacets()
 
 
@@ -90,7 +90,7 @@ def _listed(
     wanted: Sequence[StringFacets],
     unwanted: Sequence[StringFacets],
 ) -> ByteDFA:
-    """The values of a list that satisfy everything, looked at one by one."""
+    """The values of a list that satisfy all facets, checked one by one."""
     with compiling() as budget:
         budget.spend(PYTHON_STEPS * len(values) * (1 + len(wanted) + len(unwanted)), "a list of strings")
     kept = [v for v in values if low <= len(v) and (high is None or len(v) <= high)]
@@ -132,7 +132,7 @@ def _code_point() -> ByteDFA:
 
 @charged_cache(maxsize=64)
 def code_points(low: int, high: int | None) -> ByteDFA:
-    """UTF-8 text of so many code points.
+    """UTF-8 text of `low` to `high` code points.
 
     >>> code_points(1, 1).accepts("é".encode()), code_points(1, 1).accepts(b"ab")
     (True, False)
@@ -147,7 +147,7 @@ def _spelled_code_point(controls: bool) -> ByteDFA:
 
 @charged_cache(maxsize=1)
 def _usual_code_point() -> ByteDFA:
-    """Most code points in half the states: a long `maxLength` has a copy for each character."""
+    """Most code points in half the states, because a long `maxLength` needs a copy per character."""
     nfa = NfaBuilder()
     start, end, escape, one_left, two_left, after_e0, after_ed, after_f0 = (nfa.state() for _ in range(8))
     for source, low, high, target in (
@@ -170,9 +170,9 @@ def _usual_code_point() -> ByteDFA:
 
 @charged_cache(maxsize=64)
 def bounded(low: int, high: int | None, controls: bool) -> ByteDFA:
-    """The JSON spelling of all strings of so many code points.
+    """The JSON spelling of all strings of `low` to `high` code points.
 
-    Above `MANY_CHARACTERS` without control characters that need `\\u00XX` and without code points from U+40000 on.
+    Above `MANY_CHARACTERS` there are no control characters that need `\\u00XX` and no code points from U+40000 on.
 
     >>> bounded(0, None, True).accepts(b'"\\\\u0000"'), bounded(0, None, False).accepts(b'"\\\\u0000"')
     (True, False)
@@ -217,7 +217,7 @@ def matching(pattern: str, wide: bool, controls: bool) -> ByteDFA:
 
 
 def _escaped(text: ByteDFA, controls: bool, quote: bytes = b"") -> ByteDFA:
-    """The same machine reading each character as JSON spells it, between two quotes if any."""
+    """The same machine over the JSON spelling of each character, between two quotes if given."""
     if text.is_empty:
         return text
     nfa = NfaBuilder()
