@@ -195,7 +195,7 @@ def _judge(out: Path, url: str, model: str, api: str, key_variable: str | None, 
 
 @contextmanager
 def _progress() -> Iterator[Any]:
-    """What shows a run's progress with the time left: a bar in a terminal, now and then a line elsewhere."""
+    """A callback that shows progress and the time left: a bar in a terminal, otherwise an occasional line."""
     from diffinity.bench.run import Progress
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -39,7 +39,7 @@ class Difference:
 
 
 def compare(a: str, b: str, *, scorer: str | None = EMBEDDED_SCORER) -> list[Difference]:
-    """B against A. Each is a run's folder, or `FOLDER:SYSTEM` for one system of it.
+    """Compare B with A. Both are the folder of a run, or `FOLDER:SYSTEM` for one system of a run.
 
     Two runs are compared system by system; two systems are compared on the cases of both.
     """

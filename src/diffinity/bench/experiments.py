@@ -116,7 +116,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             "time per sample against transitions, at batch 1, 4 and 16",
             ("natural-language", "json"),
             ("unconstrained", "path", "auto", "paper"),
-            Size(2, 3),  # calls, here
+            Size(2, 3),  # here the number of calls
             Size(1, 1),
             option=PER_CALL,
             values=(1, 4, 16),

@@ -186,7 +186,7 @@ def _unique(cases: list[Case]) -> list[Case]:
     return unique
 
 
-# ---- where schemas come from
+# ---- sources of schemas
 
 
 class _Row(NamedTuple):
@@ -273,7 +273,7 @@ def _fetched(pattern: str) -> list[Path]:
 
     try:
         folder = Path(snapshot_download(HUB_ID, repo_type="dataset", allow_patterns=[pattern]))
-    except Exception as error:  # of the hub, of the network, of the disk
+    except Exception as error:  # an error of the hub, the network or the disk
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise DownloadError(f"{HUB_ID} could not be fetched from the hub: {reason}") from error
     files = sorted(folder.glob(pattern))

@@ -111,7 +111,7 @@ def bleu(text: str, references: Sequence[str]) -> float:
     """BLEU-4 of one text against references, smoothed for sentences.
 
     Geometric mean of the clipped n-gram precisions for n = 1 … 4, times the brevity penalty against the reference
-    of the closest length (of two as close, the shorter). Smoothing: a precision without any match counts 0.1
+    of the closest length (the shorter of two as close). Smoothing: a precision without any match counts 0.1
     matches (method 1 of Chen and Cherry, 2014), and orders longer than the text itself are left out.
 
     >>> bleu("the cat sat on the mat", ["the cat sat on the mat", "a dog"])

@@ -26,7 +26,7 @@ LENGTHS = range(3, 13)  # ten word lengths, from common to rare
 
 
 def natural_language_cases(seed: int = 0) -> list[Case]:
-    """The 110 cases: 20 of each template with words, 10 word lengths; no constraint twice.
+    """The 110 cases, all different: 20 of each template with words, and 10 word lengths.
 
     Positions and distances cycle from 1 to their maximum, so that all are equally frequent. Words are drawn
     uniformly from all 100; the two words of a pair always differ.

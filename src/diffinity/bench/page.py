@@ -55,7 +55,7 @@ def page(title: str, body: Iterable[str]) -> str:
     """
     head = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        # No scripts, pictures or fonts are loaded, so a text can have no effect.
+        # No scripts, pictures or fonts are loaded, so the text of a sample can't run code.
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{text(title)}</title><style>{STYLE}</style></head>\n<body>\n"

@@ -88,6 +88,6 @@ def _results(plan: Plan, jobs: Sequence[Job], workers: int | None, ray: bool) ->
 
 
 def _interleaved(jobs: Sequence[Job]) -> list[Job]:
-    """Case by case, all systems in turn, so that a temporary slowdown of the machine affects all of them."""
+    """The jobs sorted by case, so that a temporary slowdown of the machine affects all systems."""
     cases = {case: i for i, case in enumerate(dict.fromkeys(job.case for job in jobs))}
     return sorted(jobs, key=lambda job: cases[job.case])

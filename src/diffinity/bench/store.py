@@ -29,7 +29,7 @@ class RunError(DiffinityError):
 
 @dataclass(frozen=True)
 class SampleRow:
-    """One sample, or with another `outcome` than "sample" the line with the reason why a case has none.
+    """One sample; if `outcome` is not "sample", the reason why a case has no samples.
 
     `seconds` is per sample: the time of the call divided by its `batch` texts. `peak_memory` is in bytes, of the
     process that generated the sample.

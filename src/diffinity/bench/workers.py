@@ -125,7 +125,7 @@ class Worker:
             return Done(job, [_without(job, "error", reason_of(error))])
 
     def _built(self, name: str) -> System:
-        """The system with this name, called once, so that no measured call compiles kernels or reads weights."""
+        """The system with this name, after a warm-up: no measured call compiles kernels or reads weights."""
         system = self.plan.system(name)
         if not isinstance(system, Prepared):  # its preparation for the warm-up would be wasted
             with suppress(Exception):
@@ -133,7 +133,7 @@ class Worker:
         return system
 
     def _samples(self, job: Job, system: System, case: Case) -> Iterator[SampleRow]:
-        with suppress(Exception):  # compiled once and cached by the case, so that no system pays for the others
+        with suppress(Exception):  # compiled once and cached by the case, before the measured calls
             case.constraint.dfa()
         facts = system.prepare(case.constraint, self.plan.length) if isinstance(system, Prepared) else None
         size = job.batch or job.samples
@@ -249,7 +249,7 @@ class _WorkerProcess:
 
     def give(self, job: Job) -> None:
         self.job = job
-        with suppress(OSError):  # it died meanwhile: `result` will notice
+        with suppress(OSError):  # the process has died: `result` will notice
             self.ours.send(job)
 
     def result(self) -> Done:
