@@ -395,9 +395,7 @@ def test_a_signal_ends_a_batch_between_two_whole_lines(model: Path, tmp_path: Pa
     assert text.endswith("\n")
     done = [json.loads(line)["line"] for line in text.splitlines()]
     assert done == list(range(1, len(done) + 1))
-    assert errors.strip() == (
-        f"interrupted: {len(done)} results are in {out}, and the same command goes on from there"
-    )
+    assert errors.strip() == (f"interrupted: {len(done)} results are in {out}, and the same command resumes there")
 
 
 def test_a_model_that_is_not_here_is_not_fetched_offline(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_ctrl_c_in_training_says_so_keeps_the_checkpoint_and_exits_with_130(tmp_
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert "stopping: finishing the step" in said
-    assert "the same command goes on" in " ".join(said.split())
+    assert "the same command resumes" in " ".join(said.split())
     assert (tmp_path / "run" / "checkpoint" / "state.safetensors").is_file()
 
 

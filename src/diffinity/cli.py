@@ -37,7 +37,7 @@ DOORS = {
     "models": Door("diffinity.commands.models:models", "List the published models that have a short name."),
     "download": Door("diffinity.commands.models:download", "Fetch a published model by name."),
     "import-plaid": Door("diffinity.commands.models:import_plaid", "Convert a checkpoint in PLAID's own layout."),
-    "train": Door("diffinity.training.command:train", "Train a model; the same command goes on."),
+    "train": Door("diffinity.training.command:train", "Train a model; the same command resumes a stopped run."),
     "corpus": Door("diffinity.commands.corpus:app", "Make and show documents to train on."),
     "bench": Door("diffinity.bench.command:app", "Run the paper's experiments and report them."),
 }

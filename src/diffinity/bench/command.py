@@ -34,7 +34,7 @@ ScorerOption = Annotated[
 @app.command()
 def run(
     suite: SuiteArgument,
-    out: Annotated[Path, typer.Option(help="Folder of the run; naming it again goes on with it.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run; naming it again resumes it.")],
     quick: Annotated[bool, typer.Option("--quick", help="Few constraints, few samples: some minutes.")] = False,
     systems: Annotated[
         list[str] | None,
@@ -66,7 +66,7 @@ def run(
     ] = None,
     judge_samples: Annotated[int, typer.Option(help="Samples of each system that are judged.", min=1)] = 50,
 ) -> None:
-    """Run a suite; every sample is written as it comes, and the same command goes on after a stop.
+    """Run a suite; every sample is written as it comes, and the same command resumes a stopped run.
 
     Example: diffinity bench run natural-language --quick --out runs/first
     """
@@ -96,7 +96,7 @@ def run(
     for name, reason in outcome.unavailable.items():
         err.print(f"{name} did not run: {reason}", style="yellow")
     if not outcome.complete:
-        err.print(f"stopped; all that was done is in {out}, and the same command goes on", style="yellow")
+        err.print(f"stopped; all that was done is in {out}, and the same command resumes", style="yellow")
         raise typer.Exit(130)
     if judge_url is not None and judge_model is not None:
         _judge(out, judge_url, judge_model, judge_api, judge_key_variable, judge_samples)

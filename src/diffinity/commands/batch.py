@@ -18,7 +18,7 @@ STANDARD = Path("-")
 def batch(
     requests: Annotated[Path, typer.Argument(help="One request a line, as JSON; - for standard input.")],
     results: Annotated[
-        Path, typer.Argument(help="One result a line; naming it again goes on; - for standard output.")
+        Path, typer.Argument(help="One result per line; an existing file is resumed; - for standard output.")
     ],
     model: ModelOption = None,
     batch_size: Annotated[
@@ -37,7 +37,7 @@ def batch(
     actors: Annotated[int, typer.Option(help="With --ray: how many models run at once.", min=1)] = 1,
     address: Annotated[str | None, typer.Option(help="With --ray: of the cluster, as ray.init has it.")] = None,
 ) -> None:
-    """Answer one request a line; a wrong line gets an error, Ctrl-C loses nothing, the same command goes on.
+    """Answer one request per line; a wrong line gets an error, Ctrl-C loses nothing, the same command resumes.
 
     Example: diffinity batch requests.jsonl results.jsonl
 
@@ -85,7 +85,7 @@ def batch(
                 raise Interrupted("interrupted: the results so far were passed on") from None
             done = whole_lines(results)
             raise Interrupted(
-                f"interrupted: {done} results are in {results}, and the same command goes on from there"
+                f"interrupted: {done} results are in {results}, and the same command resumes there"
             ) from None
     before = f", {summary.resumed} of them there already" if summary.resumed else ""
     console = err if is_standard_output(results) else out

@@ -115,7 +115,8 @@ def generate(
     n: Annotated[int, typer.Option("-n", "--n", help="How many texts.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Text i is drawn from (seed, i).", min=0)] = 0,
     deadline: Annotated[
-        float | None, typer.Option(help="Stop after so many seconds; what is there still matches.", min=0)
+        float | None,
+        typer.Option(help="Stop after so many seconds; texts still satisfy the constraint.", min=0),
     ] = None,
     device: DeviceOption = "cpu",
     trust_remote_code: Annotated[

@@ -70,7 +70,7 @@ def train(
     ] = False,
     threads: Annotated[int | None, typer.Option(help="CPU threads; 1 beside other work.")] = None,
 ) -> None:
-    """Train a model; Ctrl-C stops it without loss and the same command goes on.
+    """Train a model; Ctrl-C stops it without loss, and the same command resumes.
 
     Example: diffinity train corpus.jsonl --out run --vocab-size 8192
     """
@@ -122,7 +122,7 @@ def train(
         model.save_pretrained(out / "model")
         if not finished:
             raise Interrupted(
-                f"stopped at step {trainer.progress.step}; the same command goes on ({out / 'model'})"
+                f"stopped at step {trainer.progress.step}; the same command resumes ({out / 'model'})"
             )
         if not plot_metrics(out / "metrics.jsonl", out / "metrics.png"):
             console.print("no plot of the losses: it needs matplotlib, pip install 'diffinity[train]'")

@@ -9,14 +9,14 @@ class UnsupportedKeyword(UnsupportedConstraint):
     """A schema keyword that is not supported exactly; `lenient=True` ignores it.
 
     >>> str(UnsupportedKeyword("$ref", "#/items", "nothing is fetched"))
-    '`$ref` at #/items: nothing is fetched (`lenient=True` goes on without it)'
+    '`$ref` at #/items: nothing is fetched (`lenient=True` ignores it)'
     """
 
     def __init__(self, keyword: str, pointer: str, reason: str) -> None:
         self.keyword = keyword
         self.pointer = pointer
         self.reason = reason
-        super().__init__(f"`{keyword}` at {pointer}: {reason} (`lenient=True` goes on without it)")
+        super().__init__(f"`{keyword}` at {pointer}: {reason} (`lenient=True` ignores it)")
 
 
 class MalformedSchema(ConstraintSyntaxError):
