@@ -28,7 +28,7 @@ GRAMMAR_DEPTH = 5  # the default depth of a grammar's recursion
 LONGEST_SHOWN = 60  # characters of a wrong value in an error
 
 
-class _Asked(BaseModel):
+class _OwnFields(BaseModel):
     """The constraint fields, the number of texts and the seed; errors quote the descriptions."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
@@ -90,8 +90,8 @@ def _field(option: Option) -> tuple[Any, Any]:
     return option.type, Field(option.default, ge=option.least, gt=option.above, description=option.accepts)
 
 
-class Request(create_model("_Request", __base__=_Asked, **{o.name: _field(o) for o in shown_options()})):  # type: ignore[misc]
-    """The fields of one line of `diffinity batch`: `_Asked`, and all options of `GenerationSettings`.
+class Request(create_model("_Request", __base__=_OwnFields, **{o.name: _field(o) for o in shown_options()})):  # type: ignore[misc]
+    """The fields of one line of `diffinity batch`: `_OwnFields`, and all options of `GenerationSettings`.
 
     >>> request = read_request('{"regex": "[a-z]+", "not_regex": ["no"], "steps": 8}')
     >>> request.constraint().accepts("yes"), request.constraint().accepts("no")
