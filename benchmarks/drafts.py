@@ -216,7 +216,8 @@ def main() -> None:
     parsed = begun_json(model, 2 * chosen.cases, chosen.steps)
     print(f"of {2 * chosen.cases} texts that must begin with a brace {parsed} parse; {without} if not shown")
     if chosen.plot is not None:
-        plot([point for points, _ in results[:-1] for point in points], reference, chosen.plot)
+        shown = [point for points, _ in results[:-1] for point in points if "," not in point.method]
+        plot(shown, reference, chosen.plot)
 
 
 if __name__ == "__main__":
