@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from diffinity.commands.wording import in_flags
 from diffinity.errors import DiffinityError, Failure
 from diffinity.memory import is_out_of_memory
-from diffinity.rehearsal import compiled_beside
+from diffinity.precompile import precompiling
 from diffinity.start import INTERRUPTED
 
 out = Console()
@@ -37,7 +37,7 @@ class Commands(TyperGroup):
         words = {*ctx._protected_args, *ctx.args}
         compiles = bool(COMPILING & words) and not words & {"--help", "-h"}
         try:
-            with compiled_beside(compiles), compilation_shown(compiles):
+            with precompiling(compiles), compilation_shown(compiles):
                 return copy_context().run(super().invoke, ctx)
         except DiffinityError as error:
             say_error(f"error: {in_flags(error)}")

@@ -24,6 +24,7 @@ from diffinity.models.protocol import (
     check_model,
     text_of,
 )
+from diffinity.models.transformer import AutoregressiveLM
 
 ROWS = 64  # texts with a hidden position in one network call
 
@@ -98,6 +99,8 @@ def _log_probs(model: TextModel, ids: Tensor, context: Sequence[int] | None) -> 
 
 
 def _causal(model: CausalModel, ids: Tensor, context: Sequence[int] | None) -> Tensor:
+    if isinstance(model, AutoregressiveLM) and context is None:  # all tokens in one network call
+        return model.log_probs(ids[None].to(model.device))[0].cpu()
     texts = model.start(1, len(ids), context)
     found = []
     for token in ids:

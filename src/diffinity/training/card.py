@@ -197,7 +197,7 @@ lose their thread, JSON beyond a few keys may not close (under a constraint it a
     )
 
 
-def other_card(name: str, model: PretrainedLM, runs: Path, note: str = "") -> str:
+def transformer_card(name: str, model: PretrainedLM, runs: Path, note: str = "") -> str:
     use = {
         "autoregressive": "the reference for perplexity, and the model of autoregressive constrained decoding",
         "masked": "the model of masked diffusion",

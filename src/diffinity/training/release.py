@@ -29,7 +29,7 @@ from diffinity.models.pretrained import PretrainedLM
 from diffinity.models.protocol import SamplingDefaults
 from diffinity.models.transformer import AutoregressiveLM, MaskedLM
 from diffinity.sampling import sample
-from diffinity.training.card import FOLDERS, Measured, diffusion_card, other_card, quality_table
+from diffinity.training.card import FOLDERS, Measured, diffusion_card, quality_table, transformer_card
 from diffinity.training.mixture import TrainingData, read_training_data
 from diffinity.training.quality import english_only, parses, quality
 from diffinity.training.showcase import outputs
@@ -155,7 +155,7 @@ def main() -> None:
     models = export(chosen.runs, chosen.out, defaults, data)
     for name in ("autoregressive", "masked"):
         if name in models:
-            card = other_card(name, models[name], chosen.runs, chosen.note)
+            card = transformer_card(name, models[name], chosen.runs, chosen.note)
             (chosen.out / FOLDERS[name] / "README.md").write_text(card)
     if "plaid" not in models:
         return

@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 import diffinity as dy
-from diffinity import rehearsal
+from diffinity import precompile
 
 
 def test_the_late_loops_are_compiled_for_the_types_that_a_text_needs() -> None:
     dy.generate(dy.load(), dy.Regex("[A-Z][a-z ]{5,30}[.]"), 1, 16, num_inference_steps=3)
-    for loop, arguments in rehearsal.late_loops():
+    for loop, arguments in precompile.late_loops():
         assert arguments in loop.signatures, loop
 
 
 def test_the_second_process_fills_the_cache(tmp_path: Path) -> None:
     program = (
-        "import sys; from diffinity import rehearsal\n"
-        "rehearsal.LATE_LOOPS = {k: v for k, v in rehearsal.LATE_LOOPS.items() if 'scale_rows' in k}\n"
-        "rehearsal.main()\nassert 'torch' not in sys.modules"
+        "import sys; from diffinity import precompile\n"
+        "precompile.LATE_LOOPS = {k: v for k, v in precompile.LATE_LOOPS.items() if 'scale_rows' in k}\n"
+        "precompile.main()\nassert 'torch' not in sys.modules"
     )
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=300)
@@ -51,12 +51,12 @@ def test_when_it_is_started(
 
     made: list[Process] = []
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(rehearsal, "_processors", lambda: processors)
+    monkeypatch.setattr(precompile, "_processors", lambda: processors)
     monkeypatch.setattr(subprocess, "Popen", Process)
     if stored:
         (tmp_path / "folder").mkdir()
         (tmp_path / "folder" / "numba_kernels.best_path-100.py311.nbi").touch()
-    with rehearsal.compiled_beside(needed):
+    with precompile.precompiling(needed):
         assert bool(made) is started
         assert not any(process.ended for process in made)
     assert all(process.ended for process in made)

@@ -19,7 +19,7 @@ from typing import Any
 
 PACKAGE = Path(__file__).parent
 # The loops that a text needs last, the last first, with the types of their arguments: "f8:2" is a float64 array of
-# two dimensions and "i4:1r" a read-only int32 array. `tests/test_rehearsal.py` compares them with those in use.
+# two dimensions and "i4:1r" a read-only int32 array. `tests/test_precompile.py` compares them with those in use.
 LATE_LOOPS = {
     "numba_kernels.best_path": "f8:2 arrows ?:2r ?:1r i8:1",
     "path_kernels.group_maxima": "f8:2 i8:1 u4:1 f8:2 i4:2",
@@ -42,13 +42,13 @@ COMPILED = "numba_kernels.best_path-*.nbi"  # numba's index of the first of them
 
 
 @contextmanager
-def compiled_beside(needed: bool = True) -> Iterator[None]:
+def precompiling(needed: bool = True) -> Iterator[None]:
     """Inside, the second process runs, if it is needed, there is a second processor and the cache is empty."""
     if not needed or _processors() < 2 or not _cache_is_empty():
         yield
         return
     nothing = subprocess.DEVNULL
-    command = [sys.executable, "-m", "diffinity.rehearsal"]
+    command = [sys.executable, "-m", "diffinity.precompile"]
     second = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)
     try:
         yield
