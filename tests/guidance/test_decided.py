@@ -13,7 +13,7 @@ import diffinity as dy
 from diffinity.alignment import Vocabulary, align
 from diffinity.generation.making import make_process
 from diffinity.guidance import PosteriorGuidance
-from diffinity.guidance.base import DenoisingStep, show_given
+from diffinity.guidance.base import DenoisingStep, given_level, show_given
 from diffinity.guidance.chain import ChainGuidance, decided_tokens
 from diffinity.guidance.mixed import SplitGuidance
 from diffinity.models.plaid_lm import PlaidLM
@@ -49,7 +49,7 @@ def test_given_tokens_stand_nearly_clean_in_z_and_the_others_stay(model: PlaidLM
     z = torch.randn(2, 3, model.embedding.shape[1], generator=torch.Generator().manual_seed(0))
     tokens = torch.tensor([[5, -1, 7], [-1, -1, 9]])
     low, high = model.noise_level(torch.tensor([0.0, 1.0], dtype=torch.float64)).tolist()
-    shown, levels = show_given(model, z, torch.tensor([high, high]), tokens)
+    shown, levels = show_given(model, z, torch.tensor([high, high]), tokens, given_level(model))
     given = low + NEARLY_CLEAN * (high - low)
     expected = torch.tensor([[given, high, given], [high, high, given]])
     torch.testing.assert_close(levels, expected)
@@ -61,7 +61,7 @@ def test_given_tokens_stand_nearly_clean_in_z_and_the_others_stay(model: PlaidLM
 def test_positions_that_are_cleaner_already_stay(model: PlaidLM) -> None:
     z = torch.randn(1, 2, model.embedding.shape[1], generator=torch.Generator().manual_seed(0))
     low = model.noise_level(torch.tensor([0.0], dtype=torch.float64)).float()
-    shown, levels = show_given(model, z, low, torch.tensor([[5, 6]]))
+    shown, levels = show_given(model, z, low, torch.tensor([[5, 6]]), given_level(model))
     assert torch.equal(shown, z)
     assert torch.equal(levels, low[:, None].expand(1, 2))
 

@@ -16,15 +16,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from diffinity.acceptance import Acceptance, Backend, acceptance
+from diffinity.acceptance import Acceptance, _check, cpu
 from diffinity.acceptance import chain_kernels as kernels
 from diffinity.alignment.automaton import TokenAutomaton
 from diffinity.alignment.bigrams import Bigrams
 
 CANDIDATES = 20  # most probable tokens, before conditioning and after
-LEAST = 1e-4  # the rest of a class is a candidate from this probability on
+LEAST = 1e-4  # the rest of a class is a candidate from this probability on, a token from a tenth of it on
 ROUNDS = 2  # of Sinkhorn's iteration: more rounds made no measurable difference to the fidelity
 MOST_STATES = 1000  # of an automaton; with more, positions are independent
 
@@ -36,12 +37,12 @@ def chain_acceptance(
     *,
     softmax: Tensor | None = None,
     candidates: int = CANDIDATES,
-    backend: Backend = "auto",
 ) -> Acceptance:
     """log P(L) and marginals given L, with the dependence between neighbouring tokens from `bigrams`.
 
-    For logits (B, L, V) and one automaton per sample. If an automaton has more than MOST_STATES states, or no
-    string of candidates is accepted, the sample gets the result of `acceptance`, with independent positions.
+    For logits (B, L, V) and one automaton per sample; computed on the CPU, in float32. If an automaton has more
+    than MOST_STATES states, or no string of candidates is accepted, the sample gets the result of `acceptance`,
+    with independent positions.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Regex
@@ -50,34 +51,42 @@ def chain_acceptance(
     >>> chain_acceptance(torch.zeros(1, 2, 3), [either], pairs).marginals[0, 1].round(decimals=1).tolist()
     [0.0, 1.0, 0.0]
     """
-    softmax = logits.softmax(dim=-1) if softmax is None else softmax
-    independent = acceptance(logits, automata, logits=True, softmax=softmax, backend=backend)
-    log_p_language, marginals = independent.log_p_language.clone(), independent.marginals
-    probs = softmax.detach().cpu().float()
-    given = marginals.detach().cpu().float()
-    count = min(candidates, probs.shape[2])
-    top = torch.cat([given.topk(count, dim=2).indices, probs.topk(count, dim=2).indices], dim=2).numpy()
-    changed = False
-    for i, automaton in enumerate(automata):
-        if automaton.n_states > MOST_STATES or not bool(independent.possible[i]):
-            continue
-        value = _one_sample(probs[i].numpy(), given[i].numpy(), top[i], automaton, bigrams)
-        if value > -np.inf:
-            log_p_language[i] = value
-            changed = True
-    return Acceptance(log_p_language, given.to(marginals) if changed else marginals)
+    automata = _check(logits, automata)
+    probs = (logits.softmax(dim=-1) if softmax is None else softmax).detach().cpu().float()
+    samples = cpu.split(logits.detach().cpu().float(), True, probs)
+    marginals = torch.empty_like(probs)
+    values = cpu.over_batch(
+        lambda i: _one_sample(samples[i], automata[i], bigrams, candidates, marginals[i].numpy()), len(samples)
+    )
+    log_p_language = torch.tensor(values, dtype=torch.float64, device=logits.device)
+    return Acceptance(log_p_language, marginals.to(logits))
 
 
 def _one_sample(
-    probs: np.ndarray, marginals: np.ndarray, top: np.ndarray, automaton: TokenAutomaton, bigrams: Bigrams
+    scores: cpu.Scores,
+    automaton: TokenAutomaton,
+    bigrams: Bigrams,
+    candidates: int,
+    marginals: NDArray[np.float32],
 ) -> float:
-    """log P(L) of one sample's chain; overwrites `marginals` (L, V) unless the result is −inf."""
-    length = probs.shape[0]
+    """log P(L) of one sample, and its marginals into `marginals` (L, V)."""
+    weights = cpu.weights(scores, automaton)
+    log_p_language, ratio = cpu.posterior_ratios(weights, automaton)
+    if ratio is None:
+        marginals[:] = scores.probs
+        return log_p_language
+    cpu.expand(scores, automaton, weights, ratio, marginals)
+    if automaton.n_states > MOST_STATES:
+        return log_p_language
+    probs, length = scores.probs, scores.length
+    top = np.empty((length, 2 * min(candidates, probs.shape[1])), np.int32)
+    kernels.most_probable(probs, marginals, 0.1 * LEAST, top)
     width = top.shape[1] + automaton.n_classes + 1
     token, cls = np.empty((length, width), np.int32), np.empty((length, width), np.int32)
     mass, size = np.zeros((length, width)), np.empty(length, np.int32)
+    by_class = (weights.sums.copy(), weights.scaled * ratio)  # probability of each class, before and after
     kernels.choose_candidates(
-        probs, marginals, top, automaton.class_of, automaton.useful, LEAST, token, cls, mass, size
+        probs, marginals, *by_class, top, automaton.class_of, automaton.useful, LEAST, token, cls, mass, size
     )
     width = int(size.max())
     token, cls, mass = (np.ascontiguousarray(part[:, :width]) for part in (token, cls, mass))
@@ -86,9 +95,10 @@ def _one_sample(
     kernels.couplings(mass, token, size, *pairs, ROUNDS, moves)
     given = np.empty((length, width))
     live = automaton.live(length)
-    value: float = kernels.chain_marginals(
+    chained: float = kernels.chain_marginals(
         mass, cls, size, moves, automaton.next, automaton.start, automaton.accepting, live, given
     )
-    if value > -np.inf:
-        kernels.spread(probs, marginals, automaton.class_of, token, cls, mass, size, given, automaton.n_classes)
-    return value
+    if chained == -np.inf:
+        return log_p_language
+    kernels.spread(probs, marginals, automaton.class_of, token, cls, mass, size, given, automaton.n_classes)
+    return chained

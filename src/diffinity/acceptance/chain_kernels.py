@@ -13,6 +13,7 @@ from diffinity.compiled import njit
 
 SMALLEST = 1e-290
 NEGLIGIBLE = 1e-60  # of the forward mass of a position: smaller contributions are skipped
+BLOCK = 64  # numbers whose maximum is compared at once
 LIKELIEST = 1e6  # ratios are bounded, so that a coupling of few candidates stays well conditioned
 
 Floats = NDArray[np.float64]
@@ -236,10 +237,67 @@ def _chain_marginals(
     return log_total
 
 
+def most_probable(probs: NDArray[np.float32], marginals: NDArray[np.float32], least: float, out: Ints) -> None:
+    """The tokens with the largest probability in each position, into `out` (L, 2·K).
+
+    The first K are those of `marginals` (L, V), the others those of `probs` (L, V), each in descending order. Only
+    tokens with a probability of at least `least` count; −1 fills the rest.
+    """
+    _most_probable(marginals, probs, np.float32(least), out, np.empty(out.shape[1] // 2, np.float32))
+
+
+@njit(nogil=True, cache=True)
+def _most_probable(
+    marginals: NDArray[np.float32],
+    probs: NDArray[np.float32],
+    least: np.float32,
+    out: Ints,
+    largest: NDArray[np.float32],
+) -> None:
+    count = largest.shape[0]
+    for k in range(probs.shape[0]):
+        _largest(marginals[k], least, out[k, :count], largest)
+        _largest(probs[k], least, out[k, count:], largest)
+
+
+@njit(nogil=True, cache=True, inner=True, fastmath={"nnan", "nsz"})
+def _largest(row: NDArray[np.float32], least: np.float32, tokens: Ints, values: NDArray[np.float32]) -> None:
+    """The indices of the largest numbers of a row, in descending order, by insertion.
+
+    The maximum of a block is one vector instruction for several numbers, and few blocks have a number to insert.
+    """
+    n, count, size = 0, tokens.shape[0], row.shape[0]
+    for begin in range(0, size, BLOCK):
+        end = min(begin + BLOCK, size)
+        top = np.float32(0.0)
+        for v in range(begin, end):
+            top = max(top, row[v])
+        if top < least:
+            continue
+        for v in range(begin, end):
+            x = row[v]
+            if x < least or (n == count and x <= values[n - 1]):
+                continue
+            at = min(n, count - 1)
+            while at > 0 and values[at - 1] < x:
+                values[at] = values[at - 1]
+                tokens[at] = tokens[at - 1]
+                at -= 1
+            values[at] = x
+            tokens[at] = v
+            n = min(n + 1, count)
+        if n == count:
+            least = values[n - 1]
+    for at in range(n, count):
+        tokens[at] = -1
+
+
 def choose_candidates(
     probs: NDArray[np.float32],
     marginals: NDArray[np.float32],
-    top: NDArray[np.int64],
+    rest: Floats,
+    given: Floats,
+    top: Ints,
     class_of: Ints,
     useful: NDArray[np.bool_],
     least: float,
@@ -250,20 +308,22 @@ def choose_candidates(
 ) -> None:
     """The candidates of every position: tokens of `top` (L, M), then the rest of each class, then the remainder.
 
-    The rest of a class is one candidate (token −1) if its probability in `probs` or `marginals` (L, V) is at least
-    `least`; a token of `top` needs a tenth of that. The remainder is a candidate of class −1, which no state
-    accepts. `token`, `cls`, `mass` (L, N) and `size` (L,) are written.
+    `rest` and `given` (L, C) are the sums of `probs` and `marginals` (L, V) over each class; the tokens of `top`
+    are subtracted from them. The rest of a class is one candidate (token −1) if one of these two probabilities is
+    at least `least`. The remainder is a candidate of class −1, which no state accepts. `token`, `cls`, `mass`
+    (L, N) and `size` (L,) are written.
     """
     taken = np.zeros(probs.shape[1], np.bool_)
-    rest, given = np.empty((2, useful.shape[0]))
-    _choose_candidates(probs, marginals, top, class_of, useful, least, token, cls, mass, size, taken, rest, given)
+    _choose_candidates(probs, marginals, rest, given, top, class_of, useful, least, token, cls, mass, size, taken)
 
 
 @njit(nogil=True, cache=True)
 def _choose_candidates(
     probs: NDArray[np.float32],
     marginals: NDArray[np.float32],
-    top: NDArray[np.int64],
+    rest: Floats,
+    given: Floats,
+    top: Ints,
     class_of: Ints,
     useful: NDArray[np.bool_],
     least: float,
@@ -272,44 +332,35 @@ def _choose_candidates(
     mass: Floats,
     size: Ints,
     taken: NDArray[np.bool_],
-    rest: Floats,
-    given: Floats,
 ) -> None:
-    length, vocab_size = probs.shape
-    classes = useful.shape[0]
-    for k in range(length):
+    for k in range(probs.shape[0]):
         n = 0
         left = 1.0
         for at in range(top.shape[1]):
             v = top[k, at]
-            if not taken[v] and max(probs[k, v], marginals[k, v]) >= 0.1 * least:
+            if v >= 0 and not taken[v]:
                 taken[v] = True
                 token[k, n] = v
                 cls[k, n] = class_of[v]
                 mass[k, n] = max(float(probs[k, v]), SMALLEST)
+                rest[k, class_of[v]] -= probs[k, v]
+                given[k, class_of[v]] -= marginals[k, v]
                 left -= mass[k, n]
                 n += 1
-        for c in range(classes):
-            rest[c] = 0.0
-            given[c] = 0.0
-        for v in range(vocab_size):
-            if not taken[v]:
-                rest[class_of[v]] += probs[k, v]
-                given[class_of[v]] += marginals[k, v]
-        for c in range(classes):
-            if useful[c] and (given[c] >= least or rest[c] >= least) and rest[c] > 0.0 and n < token.shape[1] - 1:
+        for at in range(n):
+            taken[token[k, at]] = False
+        for c in range(useful.shape[0]):
+            unlikely = given[k, c] < least and rest[k, c] < least
+            if useful[c] and not unlikely and rest[k, c] > 0.0 and n < token.shape[1] - 1:
                 token[k, n] = -1
                 cls[k, n] = c
-                mass[k, n] = rest[c]
-                left -= rest[c]
+                mass[k, n] = rest[k, c]
+                left -= rest[k, c]
                 n += 1
         token[k, n] = -1
         cls[k, n] = -1
         mass[k, n] = max(left, 1e-12)
         size[k] = n + 1
-        for at in range(n):
-            if token[k, at] >= 0:
-                taken[token[k, at]] = False
 
 
 def spread(

@@ -23,6 +23,7 @@ class DenoisingStep:
     index: int  # 0 for the first (noisiest) step
     total: int
     decided: Tensor | None = None  # (B, L), int64: tokens that the constraint decides, −1 at the other positions
+    given_level: NoiseLevel | None = None  # at which decided tokens are shown; None: computed when needed
 
     def select(self, rows: Tensor) -> DenoisingStep:
         """The step of some rows."""
@@ -39,7 +40,8 @@ class DenoisingStep:
         z = self.z if z is None else z
         shown, level = z.to(model.dtype), self.noise_level(model)
         if self.decided is not None:
-            shown, level = show_given(model, shown, level, self.decided)
+            given = given_level(model) if self.given_level is None else self.given_level
+            shown, level = show_given(model, shown, level, self.decided, given)
         logits = model.denoise(shown, level, self.x_selfcond)
         if self.index == 0:  # a pass over all logits; later steps check only the estimates
             check_logits(model, logits, z.shape[0], z.shape[1], f"at step 1 of {self.total}")
@@ -73,14 +75,21 @@ class Prediction:
         )
 
 
-def show_given(model: EmbeddingDiffusion, z: Tensor, noise_level: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """z (B, L, d) with the given tokens (B, L) at almost no noise, and the noise level of every position (B, L).
+def given_level(model: EmbeddingDiffusion) -> NoiseLevel:
+    """The noise level of given tokens: nearly clean."""
+    ends = torch.tensor([0.0, 1.0], dtype=torch.float64, device=model.device)
+    low, high = model.noise_level(ends).double()
+    return NoiseLevel(low + NEARLY_CLEAN * (high - low))
+
+
+def show_given(
+    model: EmbeddingDiffusion, z: Tensor, noise_level: Tensor, tokens: Tensor, given: NoiseLevel
+) -> tuple[Tensor, Tensor]:
+    """z (B, L, d) with the given tokens (B, L) at the level `given`, and the noise level of every position (B, L).
 
     Positions with token −1 are not changed. The model must have been trained with a noise level for each position
     (`position_levels`).
     """
-    low, high = model.noise_level(torch.tensor([0.0, 1.0], dtype=torch.float64, device=z.device)).tolist()
-    given = NoiseLevel(torch.tensor(low + NEARLY_CLEAN * (high - low), dtype=torch.float64, device=z.device))
     levels = noise_level[:, None].expand(z.shape[:2])
     here = (tokens >= 0) & (levels > given.gamma)
     clean = (given.alpha * model.embedding[tokens.clamp(min=0)]).to(z.dtype)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from diffinity.acceptance.chain import chain_acceptance
@@ -48,7 +49,7 @@ class ChainGuidance(LanguageGuidance):
         logits = step.denoise(model)
         p, embedding = logits.softmax(dim=-1), model.embedding
         automata = [self.automata] * len(logits) if isinstance(self.automata, TokenAutomaton) else self.automata
-        given = chain_acceptance(logits, automata, bigrams, softmax=p, backend=self.backend)
+        given = chain_acceptance(logits, automata, bigrams, softmax=p)
         x = matmul_per_sample(p, embedding)
         mean = matmul_per_sample(given.marginals.to(embedding.dtype), embedding)
         guided = mean if self.guided_selfcond else x
@@ -67,12 +68,16 @@ def decided_tokens(q: Tensor, p: Tensor, before: Tensor | None) -> Tensor | None
     Otherwise, at high noise, the network would not see the required tokens and would write text that does not fit
     them.
 
-    >>> import torch
     >>> q, p = torch.tensor([[[0.98, 0.02], [0.05, 0.95]]]), torch.tensor([[[0.1, 0.9], [0.02, 0.98]]])
     >>> decided_tokens(q, p, None).tolist()
     [[0, -1]]
     """
-    probability, tokens = q.max(dim=-1)
+    probability = q.amax(dim=-1)
+    if not bool((probability >= CERTAIN).any()):
+        return None
+    # At most one token of a position is certain, so that a product with the indices gives it, faster than argmax.
+    indices = torch.arange(q.shape[2], device=q.device, dtype=q.dtype)  # exact in float32 up to 2^24
+    tokens = ((q >= CERTAIN).to(q.dtype) @ indices).long()
     by_constraint = p.gather(-1, tokens[..., None])[..., 0] < EXPECTED
     if before is not None:
         by_constraint |= before == tokens

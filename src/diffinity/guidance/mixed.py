@@ -47,12 +47,13 @@ class SplitGuidance:
     in_first: Sequence[bool]
 
     def predict(self, model: EmbeddingDiffusion, step: DenoisingStep) -> Prediction:
+        if len(set(self.in_first)) == 1:
+            return (self.first if self.in_first[0] else self.second).predict(model, step)
         chosen = torch.tensor(self.in_first)
         parts = (chosen.nonzero()[:, 0], (~chosen).nonzero()[:, 0])
         predictions = [
             guidance.predict(model, step.select(rows))
             for guidance, rows in zip((self.first, self.second), parts, strict=True)
-            if len(rows)
         ]
         place = torch.cat(parts).argsort().to(step.z.device)
 

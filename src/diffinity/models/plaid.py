@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 GAMMA_FEATURES = 64
 PLAIN_ATTENTION = 128  # up to this length plain products train faster on a CPU than the fused kernel
 MUP_BASE_WIDTH = 256  # the width at which μP's readout multiplier is 1
+GELU_SLOPE = 2 * math.sqrt(2 / math.pi)
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,18 @@ def rotate(x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
     return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * signed_sin
 
 
+def gelu(x: Tensor) -> Tensor:
+    """GELU in its tanh form. On a CPU it is written with the sigmoid, (1 + tanh u) / 2 = σ(2u), which is faster.
+
+    >>> x = torch.linspace(-6, 6, 1001)
+    >>> bool((gelu(x) - F.gelu(x, approximate="tanh")).abs().max() < 1e-6)
+    True
+    """
+    if x.device.type != "cpu" or x.dtype != torch.float32 or x.requires_grad:
+        return F.gelu(x, approximate="tanh")
+    return x * (x * x).mul_(0.044715 * GELU_SLOPE).add_(GELU_SLOPE).mul_(x).sigmoid_()
+
+
 def matmul_per_sample(x: Tensor, weight: Tensor) -> Tensor:
     """x (B, L, d) @ weight (d, k) as one product per sample, (B, L, k).
 
@@ -124,7 +136,7 @@ class MLP(nn.Module):
         super().__init__()
         self.fc1 = Linear(dim, 4 * dim, bias=False)
         self.fc2 = Linear(4 * dim, dim, bias=False)
-        self.activation: Callable[[Tensor], Tensor] = partial(F.gelu, approximate="tanh")
+        self.activation: Callable[[Tensor], Tensor] = gelu
 
     def forward(self, x: Tensor) -> Tensor:
         hidden: Tensor = self.fc2(self.activation(self.fc1(x)))
@@ -146,8 +158,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         batch, length, dim = x.shape
         qkv = self.attn_qkv(self.rmsnorm1(x))  # (B, L, 3·dim)
-        q, k, v = qkv.view(batch, length, 3, self.n_heads, -1).permute(2, 0, 3, 1, 4)  # (B, heads, L, head_dim)
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        qkv = qkv.view(batch, length, 3, self.n_heads, -1).permute(2, 0, 3, 1, 4)  # (3, B, heads, L, head_dim)
+        (q, k), v = rotate(qkv[:2], cos, sin), qkv[2]
         if self.training and length <= PLAIN_ATTENTION:
             scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5  # (B, heads, L, L)
             if self.causal:
@@ -157,8 +169,8 @@ class Block(nn.Module):
         else:
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         mixed = mixed.transpose(1, 2).reshape(batch, length, dim)
-        x = x + self.residual_scale * self.attn_out(mixed)
-        return x + self.residual_scale * self.mlp(self.rmsnorm2(x))
+        x = torch.add(x, self.attn_out(mixed), alpha=self.residual_scale)
+        return torch.add(x, self.mlp(self.rmsnorm2(x)), alpha=self.residual_scale)
 
 
 class Embedding(nn.Module):

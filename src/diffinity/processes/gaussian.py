@@ -7,13 +7,14 @@ DDIM is the deterministic variant. The state is float64, the network runs in its
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from diffinity.errors import InvalidArgument, ModelError
-from diffinity.guidance.base import DenoisingStep, Guidance, Prediction, Unguided
+from diffinity.guidance.base import DenoisingStep, Guidance, Prediction, Unguided, given_level
 from diffinity.models.protocol import EmbeddingDiffusion, Method, check_logits
 from diffinity.models.schedule import NoiseLevel
 from diffinity.processes.base import Draws, Ending, most_probable
@@ -69,7 +70,6 @@ class GaussianProcess:
     score_temp: float = 0.9
     weighted: bool = False
     show_decided: bool = True
-    _levels: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.num_inference_steps < 1:
@@ -102,7 +102,13 @@ class GaussianProcess:
         """The prediction of the model and the guidance for the state."""
         gamma_t, _ = self._noise_levels(state.step)
         step = DenoisingStep(
-            state.z, NoiseLevel(gamma_t), state.x_selfcond, state.step, self.num_inference_steps, state.decided
+            state.z,
+            NoiseLevel(gamma_t),
+            state.x_selfcond,
+            state.step,
+            self.num_inference_steps,
+            state.decided,
+            None if state.decided is None else self._given_level,
         )
         prediction = self.guidance.predict(self.model, step)
         if state.z.device.type == "cpu":  # a GPU would wait; `finish` checks at the end
@@ -178,27 +184,33 @@ class GaussianProcess:
 
     def _noise_levels(self, index: int) -> tuple[Tensor, Tensor]:
         """The noise levels before and after a step."""
-        if index not in self._levels:
-            self._levels[index] = self._computed_noise_levels(index)
-        return self._levels[index]
+        gamma_t, gamma_s = self._levels[:, index]
+        return gamma_t, gamma_s
 
-    def _computed_noise_levels(self, index: int) -> tuple[Tensor, Tensor]:
+    @cached_property
+    def _levels(self) -> Tensor:
+        """The noise levels before and after every step, (2, T)."""
         steps = self.num_inference_steps
         if self.grid == "plaid":
-            t = float(torch.linspace(1.0, 0.0, steps, dtype=torch.float64)[index])
-            s = t - 1.0 / steps
+            t = torch.linspace(1.0, 0.0, steps, dtype=torch.float64)
+            times = torch.stack([t, t - 1.0 / steps])
         elif self.grid == "langflow":  # in float32: near t = 1 rounding changes the noise level
-            t, s = torch.linspace(1.0 - LANGFLOW_END, LANGFLOW_END, steps + 1)[index : index + 2].tolist()
+            t = torch.linspace(1.0 - LANGFLOW_END, LANGFLOW_END, steps + 1)
+            times = torch.stack([t[:-1], t[1:]]).double()
         else:
-            t, s = 1.0 - index / steps, 1.0 - (index + 1) / steps
-        times = torch.tensor([t, s], dtype=torch.float64, device=self.model.device)
+            t = 1.0 - torch.arange(steps + 1, dtype=torch.float64) / steps
+            times = torch.stack([t[:-1], t[1:]])
         with torch.no_grad():
-            levels = self.model.noise_level(times).double()
-        if levels.shape != (2,) or not bool(torch.isfinite(levels).all()):
+            levels = self.model.noise_level(times.flatten().to(self.model.device)).double()
+        if levels.shape != (2 * steps,) or not bool(torch.isfinite(levels).all()):
             name = type(self.model).__name__
-            raise ModelError(f"{name}.noise_level({[t, s]}) is {levels.tolist()}, and not two finite noise levels")
-        gamma_t, gamma_s = levels
-        return gamma_t, gamma_s
+            raise ModelError(f"{name}.noise_level gave {levels.tolist()[:4]}, not a finite level for each time")
+        return levels.view(2, steps)
+
+    @cached_property
+    def _given_level(self) -> NoiseLevel:
+        with torch.no_grad():
+            return given_level(self.model)
 
 
 def log_move_ratio(offset: Tensor, noise: Tensor) -> Tensor:
