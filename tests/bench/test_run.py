@@ -277,6 +277,20 @@ def test_systems_of_the_companions_write_what_they_are_asked_for(name: str, comp
         assert all(re.fullmatch("[ab]{2}", text) for text in texts)
 
 
+def test_every_third_constraint_of_a_suite(tmp_path: Path, model: Path) -> None:
+    options = ["--quick", "--model", model, "--samples", 1, "--length", 32, "--steps", 2, "--jobs", 1]
+    options += ["--systems", "unconstrained"]
+    for name, every in (("all", ()), ("third", ("--every", 3))):
+        done = command("run", "natural-language", "--out", tmp_path / name, *options, *every)
+        assert done.exit_code == 0, done.output
+    whole, part = read_run(tmp_path / "all").samples, read_run(tmp_path / "third").samples
+    assert [(row.case, row.text) for row in part] == [(row.case, row.text) for row in whole[::3]]
+    mixed = command("run", "natural-language", "--out", tmp_path / "third", *options)
+    assert "every was 3" in str(mixed.exception)
+    study = command("run", "fidelity", "--out", tmp_path / "study", "--every", 2)
+    assert "too few constraints" in str(study.exception)
+
+
 def test_classifiers_get_the_suite_s_constraints_and_a_place_to_keep_weights(tmp_path: Path, model: Path) -> None:
     plan = SuitePlan(tiny_cases(), 8, 0, 4, Models(diffusion=str(model)), tmp_path)
     built: Any = plan.system("classifier-latent@scale=1.5")

@@ -52,6 +52,7 @@ def run(
         str | None, typer.Option(help="JSON Schemas to use: a file, a folder, or hub for JSONSchemaBench.")
     ] = None,
     selection: Annotated[str, typer.Option(help="Which schemas are taken: ours or paper.")] = "ours",
+    every: Annotated[int, typer.Option(help="Only every K-th constraint of the suite.", min=1)] = 1,
     model: ModelOption = None,
     autoregressive: Annotated[str | None, typer.Option(help="Autoregressive model: folder or hf:NAME.")] = None,
     masked: Annotated[str | None, typer.Option(help="Masked model: folder or hf:NAME.")] = None,
@@ -88,6 +89,7 @@ def run(
         ray=ray,
         schemas=schemas,
         selection=selection,
+        every=every,
         models=Models(model, autoregressive, masked),
         retry_errors=retry_errors,
     )

@@ -54,6 +54,7 @@ class Request:
     ray: bool = False
     schemas: str | None = None
     selection: str = "ours"
+    every: int = 1
     models: Models = field(default_factory=Models)
     retry_errors: bool = False
 
@@ -122,7 +123,7 @@ def _plan(folder: RunFolder, request: Request, experiment: Experiment, settings:
         selection=settings["selection"],
         quick=request.quick,
     )
-    plan = replace(plan, cases=tuple(cases))
+    plan = replace(plan, cases=tuple(cases[:: request.every]))
     folder.update(left_out=[{"id": case.id, "reason": case.reason} for case in skipped])
     folder.write_cases(describe(plan, sizes=experiment.option == "batch"))
     return plan
@@ -132,6 +133,8 @@ def _run_study(request: Request, tell: Callable[[str], None]) -> Outcome:
     study = STUDIES[request.suite]
     if request.systems and not study.takes_systems:
         raise InvalidArgument(f"the suite {request.suite} has its own systems; leave --systems out")
+    if request.every > 1:
+        raise InvalidArgument(f"the suite {request.suite} has too few constraints for --every")
     names = tuple(chosen(request.systems))
     options: dict[str, Any] = {
         name: getattr(request, name) for name in ("quick", "seed", "samples", "steps", "length")
@@ -159,6 +162,7 @@ def _case_settings(request: Request, experiment: Experiment) -> dict[str, Any]:
         "seed": request.seed,
         "selection": request.selection,
         "schemas": None if request.schemas is None else schemas_name(request.schemas),
+        **({"every": request.every} if request.every > 1 else {}),  # absent in runs of all constraints
     }
 
 
@@ -206,6 +210,7 @@ def _case_command(request: Request, settings: Mapping[str, Any], jobs: int | Non
     words += ["--systems", ",".join(request.systems)] if request.systems else []
     for name in ("samples", "length", "steps", "seed"):
         words += [f"--{name}", str(settings[name])]
+    words += ["--every", str(request.every)] if request.every > 1 else []
     words += ["--jobs", str(jobs)] if jobs is not None else []
     words += ["--ray"] if request.ray else []
     if request.schemas is not None:
