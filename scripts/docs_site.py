@@ -72,7 +72,20 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Rewrite the links that lead out of docs/."""
     on_site = page.file.src_uri
     place = next((place for place, name in PAGES.items() if name == on_site), f"docs/{on_site}")
-    return relinked(markdown, place, on_site)
+    return plain_pipes(relinked(markdown, place, on_site))
+
+
+def plain_pipes(markdown: str) -> str:
+    r"""Tables with a plain `|` in code, as Python-Markdown reads it; GitHub needs a backslash before it.
+
+    >>> print(plain_pipes(r"| `a \| b` | c \| d |"))
+    | `a | b` | c \| d |
+    """
+
+    def row(match: re.Match[str]) -> str:
+        return re.sub(r"`[^`\n]+`", lambda code: code[0].replace("\\|", "|"), match[0])
+
+    return re.sub(r"^\|.*\|$", row, markdown, flags=re.MULTILINE)
 
 
 class Doctests(Extension):  # type: ignore[misc]
