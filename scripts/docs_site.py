@@ -1,4 +1,4 @@
-"""Hooks of the documentation site (mkdocs.yml): pages from files outside docs/, and doctests shown as code.
+"""Hooks of the documentation site (mkdocs.yml): pages from files outside docs/, and the API reference.
 
 ARCHITECTURE.md, CHANGELOG.md, CONTRIBUTING.md, SECURITY.md and the card of the embedded model become pages of the
 site. A link to one of these files, from whichever page, becomes a link to that page.
@@ -6,12 +6,13 @@ site. A link to one of these files, from whichever page, becomes a link to that 
 
 from __future__ import annotations
 
+import ast
 import posixpath
 import re
 from pathlib import Path
 from typing import Any
 
-from griffe import Extension
+from griffe import Docstring, Extension
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,16 +72,55 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Rewrite the links that lead out of docs/."""
     on_site = page.file.src_uri
     place = next((place for place, name in PAGES.items() if name == on_site), f"docs/{on_site}")
-    return relinked(markdown, place, on_site)
+    return plain_pipes(relinked(markdown, place, on_site))
+
+
+def plain_pipes(markdown: str) -> str:
+    r"""Tables with a plain `|` in code, as Python-Markdown reads it; GitHub needs a backslash before it.
+
+    >>> print(plain_pipes(r"| `a \| b` | c \| d |"))
+    | `a | b` | c \| d |
+    """
+
+    def row(match: re.Match[str]) -> str:
+        return re.sub(r"`[^`\n]+`", lambda code: code[0].replace("\\|", "|"), match[0])
+
+    return re.sub(r"^\|.*\|$", row, markdown, flags=re.MULTILINE)
 
 
 class Doctests(Extension):  # type: ignore[misc]
-    """Doctests of docstrings as blocks of code; Markdown would take `>>>` for quotations."""
+    """Doctests of docstrings as blocks of code (Markdown would take `>>>` for quotations), and attributes.
+
+    An option of `GenerationSettings` gets its default as its value and its description as its docstring. A value
+    that `__init__` computes is left out.
+    """
 
     def on_object(self, *, obj: Any, **_: Any) -> None:
-        """Rewrite the docstring of one object."""
+        """Rewrite the docstring and the value of one object."""
         if obj.docstring is not None:
             obj.docstring.value = fenced(obj.docstring.value)
+        if obj.is_attribute and obj.value is not None:
+            option = default_and_meaning(str(obj.value))
+            if option is not None:
+                obj.value, meaning = option
+                obj.docstring = Docstring(meaning, parent=obj)
+            elif "class-attribute" not in obj.labels and "instance-attribute" in obj.labels:
+                obj.value = None
+
+
+def default_and_meaning(value: str) -> tuple[str, str] | None:
+    """The default and the description in a call of `_option`; None for any other expression.
+
+    >>> default_and_meaning('_option(2.5, "The scale.", "a number", least=0)')
+    ('2.5', 'The scale.')
+    >>> default_and_meaning("tuple(given)") is None
+    True
+    """
+    call = ast.parse(value, mode="eval").body
+    if not isinstance(call, ast.Call) or ast.unparse(call.func) != "_option":
+        return None
+    default, meaning = call.args[:2]
+    return ast.unparse(default), str(ast.literal_eval(meaning))
 
 
 def fenced(docstring: str) -> str:

@@ -41,7 +41,7 @@ def batch(
 
     Example: diffinity batch requests.jsonl results.jsonl
 
-    Example: echo '{"regex": "[a-z]+", "length": 8}' | diffinity batch - -
+    Example: echo '{"regex": "[0-9]+", "length": 8}' | diffinity batch - -
     """
     from diffinity.batch import run_batch
     from diffinity.batch.cluster import ray_answers

@@ -382,10 +382,11 @@ def generate(
       before the first step; "argmax" takes the most probable tokens, as the paper does.
     - `prefix` is the start of the output; `prompt` or `messages` are the model's input, for models that read
       prompts.
-    - `length="auto"` is one and a half times the length of the shortest text, plus eight tokens.
+    - `length="auto"` is one and a half times the length of the shortest text, plus eight tokens, rounded up to a
+      multiple of 8, and at least 24.
     - `particles=K` draws each text from K weighted trajectories: slower, and closer to the model's own
       distribution given the constraint.
-    - `best_of=K` writes K drafts of each text and returns the draft with the best score under the model.
+    - `best_of=K` writes K drafts of each text and returns the draft with the best score.
     - `retry_invalid=K` generates a text again, up to K times, if a validator of the type refuses its value.
 
     Text i has the seed (seed, i), or the i-th of `seeds`, and does not depend on the other texts. Texts are

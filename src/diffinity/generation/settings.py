@@ -105,7 +105,7 @@ class GenerationSettings:
     )
     best_of: int | None = _option(
         None,
-        "Drafts of each text; the best by the model's own score is taken.",
+        "Drafts of each text; the draft with the best score is returned.",
         "a whole number, at least 1",
         least=1,
     )
