@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from diffinity.constraints import Choice, Constraint, Grammar, JsonSchema, Regex, sentences
 from diffinity.constraints.python_types import OfType
 from diffinity.errors import InvalidArgument
-from diffinity.generation.settings import GenerationSettings, Option, from_spoken, shown_options
+from diffinity.generation.settings import GenerationSettings, Option, from_request_names, shown_options
 
 ANY_TEXT = Regex(r"(?s).*")
 Texts = tuple[str, ...]
@@ -81,7 +81,7 @@ class _OwnFields(BaseModel):
         asked = {option.name: getattr(self, option.name) for option in shown_options()}
         if self.is_free() and not asked["prefix"] and asked["guidance"] == "auto":
             asked["guidance"] = "none"  # without a constraint there is no guidance
-        return GenerationSettings.of(**from_spoken(asked))
+        return GenerationSettings.of(**from_request_names(asked))
 
 
 def _field(option: Option) -> tuple[Any, Any]:

@@ -36,7 +36,7 @@ from diffinity.commands.options import (
     write_text,
 )
 from diffinity.errors import InvalidArgument
-from diffinity.generation.settings import GenerationSettings, Option, from_spoken, shown_options
+from diffinity.generation.settings import GenerationSettings, Option, from_request_names, shown_options
 
 if TYPE_CHECKING:
     from diffinity.generation import Generated
@@ -95,7 +95,7 @@ def settings_of(spoken: Mapping[str, Any]) -> GenerationSettings:
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidArgument(f"--{name.replace('_', '-')} must be a finite number, but is {value}")
     asked = {**spoken, "length": tokens_asked(spoken.get("length"))}
-    return GenerationSettings.of(**from_spoken(asked))
+    return GenerationSettings.of(**from_request_names(asked))
 
 
 @with_settings

@@ -13,7 +13,7 @@ from typing import Any
 from diffinity.errors import DiffinityError
 from diffinity.generation import GenerationSettings
 from diffinity.generation.making import check_settings, drafts_of, prompt_of
-from diffinity.generation.settings import from_spoken, spoken_name
+from diffinity.generation.settings import from_request_names, request_name
 from diffinity.models.protocol import TextModel, check_model, no_prompt, vocabulary_of
 from diffinity.serve.batcher import Batcher, Job
 from diffinity.serve.compiler import Compiled, Compiler
@@ -153,7 +153,7 @@ class Service:
         if request.temperature is not None:
             options |= self._temperature(request.temperature)
         try:
-            settings = GenerationSettings.of(**from_spoken(options))
+            settings = GenerationSettings.of(**from_request_names(options))
             check_settings(self.model, settings)
         except DiffinityError as error:
             raise of_diffinity(error, "diffinity") from None
@@ -269,7 +269,7 @@ def _spoken_options(request: CompletionRequest | ChatRequest) -> dict[str, Any]:
         for name, value in request.diffinity.model_dump().items()
         if value is not None and name not in ("drafts", "deadline")
     }
-    spoken = {field.name: spoken_name(field) for field in fields(GenerationSettings)}
+    spoken = {field.name: request_name(field) for field in fields(GenerationSettings)}
     options: dict[str, Any] = {}
     for name, value in given.items():
         option = spoken.get(name, name)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
 
-from diffinity.generation.settings import shown_options, spoken_name
+from diffinity.generation.settings import request_name, shown_options
 from diffinity.serve.errors import ApiError
 
 LARGEST_SEED = 2**63 - 1
@@ -103,7 +103,7 @@ def _options() -> dict[str, Any]:
     shown = {option.name: option for option in shown_options() if option.name not in elsewhere}
     names = {name: name for name in shown}
     names |= {
-        field.name: spoken_name(field) for field in fields(GenerationSettings) if spoken_name(field) in shown
+        field.name: request_name(field) for field in fields(GenerationSettings) if request_name(field) in shown
     }
     made: dict[str, Any] = {}
     for name, spoken in names.items():
