@@ -233,11 +233,11 @@ def draw_string(
     rng: np.random.Generator,
     *,
     temperature: float = 1.0,
-    own: NDArray[np.int64] | None = None,
+    drawn_tokens: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
     """A token string (L,) drawn from p given acceptance; the best string if P(L) = 0. The scores are of `logits`.
 
-    `own` (L,) are tokens drawn from p at each position. If an own token is in the drawn class, it is used, because
+    `drawn_tokens` (L,) are drawn from p at each position. A token that is in the drawn class is used, because
     acceptance does not depend on the choice of a token within a class.
     """
     w = scores.weights(automaton)
@@ -251,8 +251,8 @@ def draw_string(
         classes = edges.members[edges.members_first[g] : edges.members_first[g + 1]]
         label = classes[cpu.draw(w.scaled[k, classes], rng)]
         choice = scores.choices.get(k)
-        if choice is None and own is not None and automaton.class_of[own[k]] == label:
-            ids[k] = own[k]
+        if choice is None and drawn_tokens is not None and automaton.class_of[drawn_tokens[k]] == label:
+            ids[k] = drawn_tokens[k]
             continue
         if choice is not None:
             tokens = choice.tokens[automaton.class_of[choice.tokens] == label]

@@ -110,7 +110,7 @@ def _one_row(
         ids = best_string(scores, window)
     else:
         reused = own if proposal is proposals[0] else None  # they were drawn from the first
-        ids = draw_string(scores, window, logits, seeds(), temperature=temperature, own=reused)
+        ids = draw_string(scores, window, logits, seeds(), temperature=temperature, drawn_tokens=reused)
     if shift is None:
         return ids, np.zeros(len(ids))
     at = torch.arange(len(ids), device=logits.device)
