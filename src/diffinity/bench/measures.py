@@ -120,15 +120,15 @@ def bleu(text: str, references: Sequence[str]) -> float:
     if not references:
         return math.nan
     hypothesis = words_of(text)
-    others = [words_of(reference) for reference in references]
+    reference_words = [words_of(reference) for reference in references]
 
-    def most(n: int) -> Counter[Gram]:
-        together: Counter[Gram] = Counter()
-        for other in others:
-            together |= Counter(_grams(other, n))
-        return together
+    def largest(n: int) -> Counter[Gram]:
+        largest_counts: Counter[Gram] = Counter()
+        for other in reference_words:
+            largest_counts |= Counter(_grams(other, n))
+        return largest_counts
 
-    return _bleu(hypothesis, most, [len(other) for other in others])
+    return _bleu(hypothesis, largest, [len(other) for other in reference_words])
 
 
 def self_bleu(texts: Sequence[str]) -> float:

@@ -159,7 +159,7 @@ def samples(results: Results, file: str) -> Iterator[str]:
         f"Below are the first {EXCERPT} of the first constraint of each category.</p>"
     )
     cases = results.run.cases
-    shown = {
+    first_case = {
         category: next(c.id for c in cases.values() if c.category == category) for category in results.categories
     }
     for system in results.run.systems:
@@ -167,7 +167,7 @@ def samples(results: Results, file: str) -> Iterator[str]:
         counted = [row.valid for lines in by_case.values() for row in lines if row.outcome == "sample"]
         total = f"{sum(map(bool, counted))} of {len(counted)} valid"
         yield f"<details><summary><b>{text(system)}</b>: {total}</summary>"
-        for case in shown.values():
+        for case in first_case.values():
             lines = by_case.get(case, [])
             good = sum(bool(row.valid) for row in lines)
             yield f"<p>{text(case_label(cases[case]))}: {good} of {len(lines)} valid</p>"

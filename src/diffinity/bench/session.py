@@ -97,10 +97,10 @@ def _run_cases(
             f"{request.suite}: {len(names)} systems on {len(cases)} constraints, {settings['samples']} samples "
             f"each, {settings['length']} tokens, {settings['steps']} steps"
         )
-        wanted = make_jobs(cases, names, settings["samples"])
-        outcome = execute(folder, plan, wanted, workers=workers, ray=request.ray, on_progress=on_progress)
-        known = {name: why for name, why in folder.info.get("unavailable", {}).items() if name not in names}
-        folder.update(unavailable={**known, **outcome.unavailable})
+        jobs = make_jobs(cases, names, settings["samples"])
+        outcome = execute(folder, plan, jobs, workers=workers, ray=request.ray, on_progress=on_progress)
+        unavailable = {name: why for name, why in folder.info.get("unavailable", {}).items() if name not in names}
+        folder.update(unavailable={**unavailable, **outcome.unavailable})
         _finish(folder)
     return outcome
 
@@ -231,8 +231,10 @@ def study_command(request: Request) -> str:
 def _models_named(models: Models) -> list[str]:
     """The options that name models other than the embedded ones."""
     options: dict[Role, str] = {"diffusion": "--model", "autoregressive": "--autoregressive", "masked": "--masked"}
-    given = [(option, models.source(role)) for role, option in options.items() if models.given(role) is not None]
-    return [word for pair in given for word in pair]
+    pairs = [
+        (option, models.source(role)) for role, option in options.items() if models.requested(role) is not None
+    ]
+    return [word for pair in pairs for word in pair]
 
 
 def schemas_name(schemas: str) -> str:

@@ -118,10 +118,10 @@ class RunFolder:
 
     def missing(self, system: str, case: str, samples: int) -> list[int]:
         """The missing samples of a case; none if a line records why there are no samples."""
-        there = self._rows
-        if (system, case, -1) in there:
+        rows = self._rows
+        if (system, case, -1) in rows:
             return []
-        return [i for i in range(samples) if (system, case, i) not in there]
+        return [i for i in range(samples) if (system, case, i) not in rows]
 
     def append(self, rows: Iterable[SampleRow]) -> None:
         """Write the new rows; after this returns, a kill does not lose them."""
@@ -192,9 +192,9 @@ class Run:
     @property
     def systems(self) -> list[str]:
         """The systems with at least one line, in the requested order."""
-        there = dict.fromkeys(row.system for row in self.samples)
-        asked = [name for name in self.info.get("systems", ()) if name in there]
-        return asked + [name for name in there if name not in asked]
+        present = dict.fromkeys(row.system for row in self.samples)
+        requested = [name for name in self.info.get("systems", ()) if name in present]
+        return requested + [name for name in present if name not in requested]
 
 
 def read_run(path: Path) -> Run:
@@ -282,20 +282,22 @@ def _read_info(path: Path) -> dict[str, Any]:
     return info
 
 
-def check_same(path: Path, known: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+def check_same(path: Path, recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> None:
     """Refuse a folder of another suite or with other settings.
 
     >>> check_same(Path("run"), {"suite": "json"}, {"suite": "scale"})
     Traceback (most recent call last):
     diffinity.bench.store.RunError: run is a run of the suite json, not scale: name another folder
     """
-    if known["suite"] != asked["suite"]:
-        raise RunError(f"{path} is a run of the suite {known['suite']}, not {asked['suite']}: name another folder")
-    before, now = known["settings"], asked["settings"]
+    if recorded["suite"] != requested["suite"]:
+        raise RunError(
+            f"{path} is a run of the suite {recorded['suite']}, not {requested['suite']}: name another folder"
+        )
+    before, after = recorded["settings"], requested["settings"]
     changed = [
-        f"{name} was {json.dumps(before.get(name))} and is now {json.dumps(now.get(name))}"
-        for name in sorted(before.keys() | now.keys())
-        if before.get(name) != now.get(name)
+        f"{name} was {json.dumps(before.get(name))} and is now {json.dumps(after.get(name))}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
     ]
     if changed:
         raise RunError(
