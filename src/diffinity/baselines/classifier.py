@@ -124,12 +124,12 @@ class ClassifierSystem:
         path = self._path("examples", length, constraint.dfa().fingerprint)
         if path is not None and path.is_file():
             return read_examples(path, self.model.device)
-        made = make_examples(
+        new_examples = make_examples(
             self.model, self._vocabulary, constraint, self._pool(length), self.positives, self._seed_of(constraint)
         )
         if path is not None:
-            write_examples(path, made)
-        return made
+            write_examples(path, new_examples)
+        return new_examples
 
     def _seed_of(self, constraint: Constraint) -> int:
         """A separate seed for every constraint, independent of earlier training."""

@@ -210,8 +210,8 @@ def telling_tokens(examples: Examples, vocab_size: int, k: int) -> tuple[int, ..
         (present[examples.label == kind].sum(axis=0) + 0.5) / ((examples.label == kind).sum() + 1)
         for kind in (0, 1)
     ]
-    together = present.mean(axis=0).clip(1e-3, 1 - 1e-3)
-    z_score = (rates[1] - rates[0]) / np.sqrt(together * (1 - together))
+    overall_rate = present.mean(axis=0).clip(1e-3, 1 - 1e-3)
+    z_score = (rates[1] - rates[0]) / np.sqrt(overall_rate * (1 - overall_rate))
     return tuple(np.argsort(-np.abs(z_score), kind="stable")[:k].tolist())
 
 

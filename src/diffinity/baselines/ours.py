@@ -43,5 +43,8 @@ class GuidedSystem:
         """`n` texts of at most `length` tokens; text i has the seed (seed, i)."""
         # The plain model must neither pay for unused automata nor refuse constraints that they can't express.
         ignored = self.settings.guidance == "none" and self.settings.decode == "argmax"
-        asked = Regex(ANY_TEXT) if ignored else constraint
-        return [text.text for text in generate(self.model, asked, n, length, settings=self.settings, seed=seed)]
+        used_constraint = Regex(ANY_TEXT) if ignored else constraint
+        return [
+            text.text
+            for text in generate(self.model, used_constraint, n, length, settings=self.settings, seed=seed)
+        ]

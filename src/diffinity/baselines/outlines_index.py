@@ -36,15 +36,15 @@ def build_index(
     task = pickle.dumps((regex, eos, {token: list(of) for token, of in ids.items()}, most))
     command = [sys.executable, "-P", __file__]
     try:
-        done = subprocess.run(command, input=task, capture_output=True, timeout=seconds, check=False)
+        process = subprocess.run(command, input=task, capture_output=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         raise NoIndex(f"its index was not ready after {seconds:g} s") from None
-    if done.returncode == 0:
-        return pickle.loads(done.stdout)
-    said = done.stderr.decode(errors="replace").strip()
-    if done.returncode == REFUSED:
-        raise NoIndex(said)
-    last = said.splitlines()[-1] if said else f"exit status {done.returncode}"
+    if process.returncode == 0:
+        return pickle.loads(process.stdout)
+    message = process.stderr.decode(errors="replace").strip()
+    if process.returncode == REFUSED:
+        raise NoIndex(message)
+    last = message.splitlines()[-1] if message else f"exit status {process.returncode}"
     raise NoIndex(f"its index could not be built within {most / 2**30:g} GB: {last}")
 
 

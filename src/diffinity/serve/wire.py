@@ -100,19 +100,19 @@ def _options() -> dict[str, Any]:
     from diffinity.generation.settings import GenerationSettings
 
     elsewhere = ("length", "prompt", "messages", "retry_invalid")  # OpenAI's fields; no values here
-    shown = {option.name: option for option in shown_options() if option.name not in elsewhere}
-    names = {name: name for name in shown}
+    options = {option.name: option for option in shown_options() if option.name not in elsewhere}
+    names = {name: name for name in options}
     names |= {
-        field.name: request_name(field) for field in fields(GenerationSettings) if request_name(field) in shown
+        field.name: request_name(field) for field in fields(GenerationSettings) if request_name(field) in options
     }
-    made: dict[str, Any] = {}
-    for name, spoken in names.items():
-        option = shown[spoken]
+    definitions: dict[str, Any] = {}
+    for name, option_name in names.items():
+        option = options[option_name]
         kind = (
             Annotated[option.type, Field(ge=option.least, gt=option.above)] if _is_number(option) else option.type
         )
-        made[name] = (kind | None, Field(None, description=option.accepts))
-    return made
+        definitions[name] = (kind | None, Field(None, description=option.accepts))
+    return definitions
 
 
 def _is_number(option: Any) -> bool:
