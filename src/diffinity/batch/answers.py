@@ -112,7 +112,7 @@ def _answer_group(
 ) -> list[list[Generated] | str]:
     """The texts, or the error, of each of some requests with the same settings."""
     try:
-        return list(_written(model, requests, batch_size))
+        return list(_generated_texts(model, requests, batch_size))
     except (DiffinityError, MemoryError, RuntimeError) as error:
         if len(requests) > 1:  # one request is at fault, or there are too many: try each separately
             return [_answer_group(model, [request], batch_size)[0] for request in requests]
@@ -123,11 +123,15 @@ def _answer_group(
         raise
 
 
-def _written(model: TextModel, requests: Sequence[Request], batch_size: int | None) -> Iterator[list[Generated]]:
+def _generated_texts(
+    model: TextModel, requests: Sequence[Request], batch_size: int | None
+) -> Iterator[list[Generated]]:
     """The texts of each request; text i of a request has the seed (its seed, i), in every batch."""
     settings = [request.settings() for request in requests]
-    for request, asked in zip(requests, settings, strict=True):
-        length = asked.length if isinstance(asked.length, int) else model.sampling_defaults.length
+    for request, request_settings in zip(requests, settings, strict=True):
+        length = (
+            request_settings.length if isinstance(request_settings.length, int) else model.sampling_defaults.length
+        )
         check_room(model, request.n, length)
     constraints = [request.constraint() for request in requests for _ in range(request.n)]
     seeds = [(request.seed, i) for request in requests for i in range(request.n)]

@@ -52,11 +52,11 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped(**arguments: Any) -> None:
-        spoken = {option.name: arguments.pop(option.name) for option in options}
-        command(settings=settings_of(spoken), **arguments)
+        values = {option.name: arguments.pop(option.name) for option in options}
+        command(settings=settings_of(values), **arguments)
 
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    parameters = [parameter for parameter in own if parameter.name != "settings"]
+    command_parameters = inspect.signature(command, eval_str=True).parameters.values()
+    parameters = [parameter for parameter in command_parameters if parameter.name != "settings"]
     at = next(i for i, parameter in enumerate(parameters) if parameter.name == "n") + 1
     parameters[at:at] = [_parameter(option) for option in options]
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -94,8 +94,8 @@ def settings_of(spoken: Mapping[str, Any]) -> GenerationSettings:
     for name, value in spoken.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidArgument(f"--{name.replace('_', '-')} must be a finite number, but is {value}")
-    asked = {**spoken, "length": tokens_asked(spoken.get("length"))}
-    return GenerationSettings.of(**from_request_names(asked))
+    options = {**spoken, "length": tokens_asked(spoken.get("length"))}
+    return GenerationSettings.of(**from_request_names(options))
 
 
 @with_settings

@@ -34,9 +34,9 @@ class LiveDrafts:
     def __call__(self, step: int, state: State) -> None:
         if step == 0:
             self._curves = [[] for _ in range(MOST_DRAFTS)]
-        seen = None if state.prediction is None else state.prediction.log_acceptance
-        if seen is not None:
-            for curve, value in zip(self._curves, seen[:: self._particles].tolist(), strict=False):
+        log_acceptance = None if state.prediction is None else state.prediction.log_acceptance
+        if log_acceptance is not None:
+            for curve, value in zip(self._curves, log_acceptance[:: self._particles].tolist(), strict=False):
                 curve.append(value)
         if time.monotonic() - self._shown_at < SECONDS_BETWEEN and step + 1 < self._total:
             return

@@ -203,7 +203,7 @@ def shape_of(model: PretrainedLM) -> dict[str, Any]:
 
 
 def run_tokenizer(
-    out: Path, given: Path | Tokenizer | None, texts: Callable[[], list[str]], vocab_size: int
+    out: Path, source: Path | Tokenizer | None, texts: Callable[[], list[str]], vocab_size: int
 ) -> Tokenizer:
     """The run's tokenizer: its existing tokenizer, the given tokenizer, or a BPE trained on its text."""
     from diffinity.models.pretrained import read_tokenizer
@@ -212,15 +212,15 @@ def run_tokenizer(
     stored = out / "tokenizer.json"
     if stored.is_file():
         return read_tokenizer(stored)
-    if isinstance(given, Path):
-        words = read_tokenizer(given)
-    elif given is not None:
-        words = given
+    if isinstance(source, Path):
+        tokenizer = read_tokenizer(source)
+    elif source is not None:
+        tokenizer = source
     else:
-        words = train_bpe(texts(), vocab_size)
+        tokenizer = train_bpe(texts(), vocab_size)
     out.mkdir(parents=True, exist_ok=True)
-    words.save(str(stored))
-    return words
+    tokenizer.save(str(stored))
+    return tokenizer
 
 
 def end_token(tokenizer: Tokenizer) -> int:

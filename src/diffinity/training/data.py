@@ -129,8 +129,8 @@ def split_texts(texts: Sequence[str], share: float = 0.03) -> tuple[list[str], l
     (1000, True)
     """
     held_out = [zlib.crc32(text.encode()) % 10_000 < 10_000 * share for text in texts]
-    train = [text for text, held in zip(texts, held_out, strict=True) if not held]
-    validation = [text for text, held in zip(texts, held_out, strict=True) if held]
+    train = [text for text, is_held_out in zip(texts, held_out, strict=True) if not is_held_out]
+    validation = [text for text, is_held_out in zip(texts, held_out, strict=True) if is_held_out]
     return train or list(texts), validation or list(texts[:1])
 
 

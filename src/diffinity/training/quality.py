@@ -111,8 +111,8 @@ def known_share(texts: Sequence[str], training: Iterable[str]) -> float:
     >>> known_share(["The cat sat down. The dog ran away."], ["So it was. The cat sat down."])
     0.5
     """
-    wanted = [one_name(sentence) for text in texts for sentence in sentences(text)]
-    unseen = set(wanted)
+    all_sentences = [one_name(sentence) for text in texts for sentence in sentences(text)]
+    unseen = set(all_sentences)
     for document in training:
         unseen.difference_update(map(one_name, sentences(document)))
-    return sum(sentence not in unseen for sentence in wanted) / max(1, len(wanted))
+    return sum(sentence not in unseen for sentence in all_sentences) / max(1, len(all_sentences))

@@ -73,13 +73,13 @@ def export(
 
 def free_samples(model: PlaidLM, n: int = SAMPLES) -> tuple[list[str], float]:
     """n unconstrained texts at the defaults, and the seconds of one run of 128 steps at batch 1."""
-    written: list[str] = []
+    generated: list[str] = []
     for length in LENGTHS:
-        seeds = [(0, len(written) + i) for i in range(n // len(LENGTHS))]
-        written += [text.text for text in Generator(model, None, length=length)(len(seeds), seeds=seeds)]
+        seeds = [(0, len(generated) + i) for i in range(n // len(LENGTHS))]
+        generated += [text.text for text in Generator(model, None, length=length)(len(seeds), seeds=seeds)]
     started = time.perf_counter()
     sample(model, 1, LENGTH, num_inference_steps=128, seed=1)
-    return written, time.perf_counter() - started
+    return generated, time.perf_counter() - started
 
 
 def constrained_samples(model: PlaidLM) -> list[str]:
@@ -104,26 +104,26 @@ def choices(model: PlaidLM) -> dict[str, int]:
     return {colour: counts[colour] for colour in COLOURS}
 
 
-def judged(written: Sequence[str]) -> GrammarCounts:
+def judged(samples: Sequence[str]) -> GrammarCounts:
     """The grammar judge's counts for texts; empty if it is not installed."""
     if not grammar.available():
         return GrammarCounts()
-    return GrammarCounts.of([verdict for verdicts in grammar.judge(written) for verdict in verdicts])
+    return GrammarCounts.of([verdict for verdicts in grammar.judge(samples) for verdict in verdicts])
 
 
 def measure(model: PlaidLM, data: TrainingData, judge: AutoregressiveLM | None) -> Measured:
     """All measurements on the card of the diffusion model; takes some minutes."""
-    written, seconds = free_samples(model)
+    samples, seconds = free_samples(model)
     held_out = data.held_out[:HELD_OUT_DOCUMENTS]
     return Measured(
-        quality=quality(written, held_out, judge, data.first(TRAINING_DOCUMENTS)),
-        samples=written,
+        quality=quality(samples, held_out, judge, data.first(TRAINING_DOCUMENTS)),
+        samples=samples,
         seconds=seconds,
         length=LENGTH,
         lengths=LENGTHS,
         held_out=len(held_out),
         training_documents=TRAINING_DOCUMENTS,
-        free=judged(english_only(written)),
+        free=judged(english_only(samples)),
         constrained=judged(constrained_samples(model)),
         real=judged(english_only(held_out)),
         begun_json=begun_json(model),

@@ -81,7 +81,7 @@ def collect(
 
 def _distinct(name: str, place: str | Path) -> Iterator[Document]:
     form = known_source(name).form
-    seen: set[int] = set()
+    seen_keys: set[int] = set()
     shapes: Counter[str] = Counter()
     for raw in read_source(name, place):
         for text in pieces(raw if form == "json" else plain(raw), form):
@@ -89,9 +89,9 @@ def _distinct(name: str, place: str | Path) -> Iterator[Document]:
                 continue
             shape = json_shape(text) if form == "json" else ""
             key = hash(text if form == "json" else duplicate_key(without_names(text)))
-            if key not in seen and shapes[shape] < LARGEST_SHAPE and acceptable(text):
+            if key not in seen_keys and shapes[shape] < LARGEST_SHAPE and acceptable(text):
                 shapes[shape] += form == "json"
-                seen.add(key)
+                seen_keys.add(key)
                 yield Document(name, text)
 
 

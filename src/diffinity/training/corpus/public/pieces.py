@@ -83,9 +83,9 @@ def _json_values(text: str) -> Iterator[str]:
 def _short_values(value: Any) -> Iterator[str]:
     if not isinstance(value, dict | list) or not value:
         return
-    written = json.dumps(value, ensure_ascii=False)
-    if len(written) <= LONGEST_JSON:
-        yield written
+    text = json.dumps(value, ensure_ascii=False)
+    if len(text) <= LONGEST_JSON:
+        yield text
     else:
         for member in value.values() if isinstance(value, dict) else value:
             yield from _short_values(member)
