@@ -39,12 +39,12 @@ class Frame:
     def of(step: int, state: State, particles: int = 1) -> Frame:
         """The frame of a state from `callback_on_step_end`; only the first of the `particles` rows of a text."""
         tokens, confidence = draft_of(state)  # (B, L)
-        seen = None if state.prediction is None else state.prediction.log_acceptance
+        log_acceptance = None if state.prediction is None else state.prediction.log_acceptance
         return Frame(
             step,
             tokens[::particles].numpy().astype(np.int32),
             (confidence[::particles] * 100).round().numpy().astype(np.uint8),
-            None if seen is None else tuple(seen[::particles].tolist()),
+            None if log_acceptance is None else tuple(log_acceptance[::particles].tolist()),
         )
 
 

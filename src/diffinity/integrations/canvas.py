@@ -46,13 +46,13 @@ def constrain_rows(
     logits: Tensor, windows: Sequence[TokenAutomaton | None], temperature: float
 ) -> tuple[Tensor, list[ClassScores | None]]:
     """`constrain_logits`, and the scores of each row's own logits; None for unchanged rows."""
-    out, read = logits, list[ClassScores | None]()
+    out, row_scores = logits, list[ClassScores | None]()
     for i, window in enumerate(windows):
         if window is None or window.free[window.start]:
-            read.append(None)
+            row_scores.append(None)
             continue
         scores = class_scores(logits[i], window, temperature=temperature)
-        read.append(scores)
+        row_scores.append(scores)
         log_p_language, shift = log_ratios(scores, window)
         if log_p_language > np.log1p(-SURE) and fits(window, logits[i].argmax(dim=-1).cpu().numpy()):
             continue
@@ -65,7 +65,7 @@ def constrain_rows(
             continue
         shift_tokens(logits[i], window, temperature * shift, out[i])
         _raise_tokens(out[i], ids, _largest(scores, shift, temperature))
-    return out, read
+    return out, row_scores
 
 
 def _largest(scores: ClassScores, shift: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:

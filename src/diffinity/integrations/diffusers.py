@@ -63,12 +63,12 @@ def constrained_scheduler(scheduler: Any, constraint: Any, tokenizer: Any, *, li
     if not isinstance(scheduler, SCHEDULERS):
         names = ", ".join(known.__name__ for known in SCHEDULERS)
         raise InvalidArgument(f"a scheduler must be one of {names}, but is {type(scheduler).__name__}")
-    made = copy.copy(scheduler)
+    constrained = copy.copy(scheduler)
     kind: Any = type(scheduler)
-    made.__class__ = _constrained_class(getattr(kind, "plain", kind))
-    made._texts = Texts(constraint, tokenizer, limits)
-    made._text, made._step = None, None
-    return made
+    constrained.__class__ = _constrained_class(getattr(kind, "plain", kind))
+    constrained._texts = Texts(constraint, tokenizer, limits)
+    constrained._text, constrained._step = None, None
+    return constrained
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,9 @@ class _Constrained:
         generator = kwargs["generator"]
 
         def proposals(row: int) -> list[Proposal]:
-            own = step.logits[row, step.part]
-            model_s_own = Proposal(own, step.temperature, step.scores[row])
-            return [model_s_own] if greedy else [*_filtered(self, own, step.temperature, kwargs), model_s_own]
+            row_logits = step.logits[row, step.part]
+            unfiltered = Proposal(row_logits, step.temperature, step.scores[row])
+            return [unfiltered] if greedy else [*_filtered(self, row_logits, step.temperature, kwargs), unfiltered]
 
         def draw() -> np.random.Generator:
             where = tokens.device if generator is None else generator.device

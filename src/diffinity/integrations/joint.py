@@ -73,14 +73,14 @@ def joint_tokens(
     for i, window in enumerate(windows):
         if window is None or window.free[window.start]:
             continue
-        own, confidence = tokens[i].cpu().numpy(), probs[i].double().cpu().numpy()
+        proposed, confidence = tokens[i].cpu().numpy(), probs[i].double().cpu().numpy()
         fixed, current = settled.fixed[i], settled.tokens[i]
-        edits = fixed & settled.editable[i] & (own != current) & (confidence > settled.edit_above)
-        if fits(window, np.where(fixed & ~edits, current, own)):
+        edits = fixed & settled.editable[i] & (proposed != current) & (confidence > settled.edit_above)
+        if fits(window, np.where(fixed & ~edits, current, proposed)):
             continue
-        ids, value = _one_row(proposals(i), window, current, own, confidence, fixed, edits, seeds)
+        ids, value = _one_row(proposals(i), window, current, proposed, confidence, fixed, edits, seeds)
         tokens[i] = torch.from_numpy(ids).to(tokens)
-        unchanged = fixed & (ids == own)
+        unchanged = fixed & (ids == proposed)
         probs[i] = torch.from_numpy(np.where(unchanged, confidence, value)).to(probs)
 
 
@@ -88,7 +88,7 @@ def _one_row(
     proposals: Sequence[Proposal],
     window: TokenAutomaton,
     current: NDArray[np.int64],
-    own: NDArray[np.int64],
+    proposed: NDArray[np.int64],
     confidence: NDArray[np.float64],
     fixed: NDArray[np.bool_],
     edits: NDArray[np.bool_],
@@ -99,7 +99,7 @@ def _one_row(
     for k in map(int, np.flatnonzero(edits)):
         row = proposals[0].logits[k].float() / proposals[0].temperature
         p_current = float(row.softmax(-1)[current[k]])
-        choices[k] = Choice(np.array([current[k], own[k]]), np.log([max(p_current, 1e-12), confidence[k]]))
+        choices[k] = Choice(np.array([current[k], proposed[k]]), np.log([max(p_current, 1e-12), confidence[k]]))
     for proposal in proposals:
         scores = proposal.read(window, choices)
         log_p_language, shift = log_ratios(scores, window)
@@ -109,7 +109,7 @@ def _one_row(
     if seeds is None:
         ids = best_string(scores, window)
     else:
-        reused = own if proposal is proposals[0] else None  # they were drawn from the first
+        reused = proposed if proposal is proposals[0] else None  # they were drawn from the first
         ids = draw_string(scores, window, logits, seeds(), temperature=temperature, drawn_tokens=reused)
     if shift is None:
         return ids, np.zeros(len(ids))

@@ -81,12 +81,12 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._max_new_tokens = max_new_tokens
         self._ends = as_ends(eos_token_id)
         self._calls: dict[int, _Call] = {}  # by the identity of each running call's generation config
-        self._own: _Call | None = None  # the call of another loop
+        self._other_loop: _Call | None = None  # the call of another loop
         self._masks: dict[tuple[int, int, int, str], Tensor] = {}
 
     def reset(self) -> None:
         """The next call begins a new text. Only loops other than `generate` need this."""
-        self._own = None
+        self._other_loop = None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -187,11 +187,11 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
                 "no `generate` of transformers is running, so it is not known how many tokens may be written: "
                 "give ConstraintLogitsProcessor(..., max_new_tokens=...)"
             )
-        if self._own is None:
+        if self._other_loop is None:
             block = scores.shape[1] if scores.ndim == 3 else 1
             budget = -(-self._max_new_tokens // block) * block
-            self._own = _Call(input_ids.shape[1], budget, self._ends)
-        return self._own
+            self._other_loop = _Call(input_ids.shape[1], budget, self._ends)
+        return self._other_loop
 
 
 def _token_budget(config: Any, prompt_length: int) -> int:
@@ -221,13 +221,13 @@ def _temperature(processor: ConstraintLogitsProcessor, running: Mapping[str, Any
     """The temperature by which later processors divide the logits of a canvas."""
     if running is None or "cur_step" not in running:
         return 1.0
-    behind = list(running["logits_processor"] or [])
-    temperature, seen = 1.0, False
-    for other in behind:
-        if seen and hasattr(other, "t_min") and hasattr(other, "max_denoising_steps"):
+    processors = list(running["logits_processor"] or [])
+    temperature, is_later = 1.0, False
+    for other in processors:
+        if is_later and hasattr(other, "t_min") and hasattr(other, "max_denoising_steps"):
             share = running["cur_step"] / other.max_denoising_steps
             temperature *= float(other.t_min + (other.t_max - other.t_min) * share)
-        seen = seen or other is processor
+        is_later = is_later or other is processor
     return temperature if temperature > 0 else 1.0
 
 

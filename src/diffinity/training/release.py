@@ -142,31 +142,31 @@ def main() -> None:
     parser.add_argument("--best-of", type=int, default=4)
     parser.add_argument("--note", default="", help="what a reader must know about how these weights came about")
     parser.add_argument("--threads", type=int, default=1)
-    chosen = parser.parse_args()
-    torch.set_num_threads(chosen.threads)
-    data = read_training_data(chosen.corpus)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    data = read_training_data(arguments.corpus)
     defaults = SamplingDefaults(
-        chosen.steps,
+        arguments.steps,
         LENGTH,
-        chosen.score_temp,
-        best_of=chosen.best_of,
+        arguments.score_temp,
+        best_of=arguments.best_of,
         draft_scorer="embedded-autoregressive",
     )
-    models = export(chosen.runs, chosen.out, defaults, data)
+    models = export(arguments.runs, arguments.out, defaults, data)
     for name in ("autoregressive", "masked"):
         if name in models:
-            card = transformer_card(name, models[name], chosen.runs, chosen.note)
-            (chosen.out / FOLDERS[name] / "README.md").write_text(card)
+            card = transformer_card(name, models[name], arguments.runs, arguments.note)
+            (arguments.out / FOLDERS[name] / "README.md").write_text(card)
     if "plaid" not in models:
         return
-    folder = chosen.out / FOLDERS["plaid"]
+    folder = arguments.out / FOLDERS["plaid"]
     model = load(folder)
     assert isinstance(model, PlaidLM)
     judge = models.get("autoregressive") or load("embedded-autoregressive")
     assert isinstance(judge, AutoregressiveLM)
     measured = measure(model, data, judge)
-    (folder / "README.md").write_text(diffusion_card(model, chosen.runs, measured, chosen.note))
-    picture = chosen.runs / "plaid" / "metrics.png"
+    (folder / "README.md").write_text(diffusion_card(model, arguments.runs, measured, arguments.note))
+    picture = arguments.runs / "plaid" / "metrics.png"
     if picture.is_file():
         shutil.copy(picture, folder / "losses.png")
     print(quality_table(measured))
