@@ -122,19 +122,20 @@ def _try_instances(row: Row, constraint: JsonSchema, result: Completeness) -> No
         if not test["valid"]:
             result.false_accepts += accepted
             continue
-        others = [constraint.accepts(spell(shuffled(test["data"], rng))) for _ in range(SHUFFLES)]
+        shuffled_accepted = [constraint.accepts(spell(shuffled(test["data"], rng))) for _ in range(SHUFFLES)]
         result.valid += 1
         result.accepted += accepted
         result.shuffled += SHUFFLES
-        result.shuffled_accepted += sum(others)
+        result.shuffled_accepted += sum(shuffled_accepted)
         too_many = fewest_states(test["data"]) > Limits().dfa_states
-        result.out_of_reach += (SHUFFLES - sum(others)) * too_many
-        if not accepted or not all(others):
+        result.out_of_reach += (SHUFFLES - sum(shuffled_accepted)) * too_many
+        if not accepted or not all(shuffled_accepted):
             order = f"{len(constraint.ordered_places)} places keep an order"
-            what = f"as written {'yes' if accepted else 'NO'}, shuffled {sum(others)} of {SHUFFLES}, {order}"
+            shuffles = f"shuffled {sum(shuffled_accepted)} of {SHUFFLES}"
             fewest = f"at least {fewest_states(test['data']):,} for all orders"
-            what += f", {constraint.dfa().n_states:,} states, {fewest}"
-            result.missed.append(f"{row['name']}: {what}")
+            report = f"as written {'yes' if accepted else 'NO'}, {shuffles}, {order}"
+            report += f", {constraint.dfa().n_states:,} states, {fewest}"
+            result.missed.append(f"{row['name']}: {report}")
 
 
 def shown(result: Completeness) -> str:
