@@ -31,7 +31,7 @@ HALVES = ("tuning", "held-out")
 
 @dataclass
 class Completeness:
-    """What was accepted of the instances of some schemas."""
+    """Counts of the accepted instances of some schemas."""
 
     schemas: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
@@ -48,7 +48,7 @@ class Completeness:
 
 
 def half_of(name: str) -> str:
-    """Which half a schema belongs to.
+    """The half that a schema belongs to.
 
     >>> half_of("a"), half_of("b")
     ('tuning', 'tuning')
@@ -83,9 +83,9 @@ def widest(value: Any) -> int:
 
 
 def fewest_states(value: Any) -> int:
-    """At least this many states has an automaton that accepts all orders of the properties of a value.
+    """A lower bound on the states of an automaton that accepts all orders of the properties of a value.
 
-    After two different sets of n/2 of the n names of an object, different names may still come.
+    After two different sets of n/2 of the n names of an object, different names may follow.
 
     >>> fewest_states({"a": 1, "b": 2, "c": 3, "d": 4})
     6

@@ -40,7 +40,7 @@ class Scores:
         return largest - np.log(self.probs.max(axis=1).astype(np.float64))
 
     def at(self, rows: NDArray[np.int64]) -> Scores:
-        """Those of some positions."""
+        """The scores of some positions."""
         return Scores(self.probs[rows], None if self.logits is None else self.logits[rows])
 
     def log_probs(self) -> NDArray[np.float64]:
@@ -74,7 +74,7 @@ class Weights:
     log_sums: NDArray[np.float64] | None  # (L, C): set if some sums underflowed and were computed from logits
 
     def at(self, rows: NDArray[np.int64]) -> Weights:
-        """Those of some positions."""
+        """The weights of some positions."""
         log_sums = None if self.log_sums is None else self.log_sums[rows]
         return Weights(self.sums[rows], self.scaled[rows], self.log_scale[rows], self.grouped[rows], log_sums)
 

@@ -38,7 +38,7 @@ class Settled:
     edit_above: float = np.inf  # a token replaces a settled one if its probability is larger
 
     def at(self, part: slice) -> Settled:
-        """That of some positions."""
+        """The same for some positions."""
         return Settled(self.tokens[:, part], self.fixed[:, part], self.editable[:, part], self.edit_above)
 
 
@@ -48,7 +48,7 @@ class Proposal:
 
     logits: Tensor  # (L, V)
     temperature: float = 1.0
-    scores: ClassScores | None = None  # of these logits at this temperature, where they are known
+    scores: ClassScores | None = None  # of these logits at this temperature, if already computed
 
     def read(self, window: TokenAutomaton, choices: Mapping[int, Choice]) -> ClassScores:
         if self.scores is not None:
@@ -64,11 +64,11 @@ def joint_tokens(
     probs: Tensor,
     seeds: Callable[[], np.random.Generator] | None,
 ) -> None:
-    """Replace tokens (B, L) and their probabilities (B, L), in place, in the rows that they would ruin.
+    """Replace the tokens (B, L) and their probabilities (B, L), in place, in rows that would not be accepted.
 
-    `logits(i)` are those of row i, (L, V), in the order of preference: the next are asked where the first give
-    no accepted string a probability. `seeds()` makes a generator for a draw; None: the best string is taken. A
-    settled position keeps its token, or takes the sampled one where that may replace it.
+    `proposals(i)` are the distributions of row i, in order of preference: the next is used if the previous one
+    gives no accepted string a positive probability. `seeds()` creates a generator for a draw; with None the best
+    string is used. A settled position keeps its token, or takes the sampled token if that may replace it.
     """
     for i, window in enumerate(windows):
         if window is None or window.free[window.start]:
@@ -109,7 +109,7 @@ def _one_row(
     if seeds is None:
         ids = best_string(scores, window)
     else:
-        reused = proposed if proposal is proposals[0] else None  # they were drawn from the first
+        reused = proposed if proposal is proposals[0] else None  # the tokens were drawn from the first proposal
         ids = draw_string(scores, window, logits, seeds(), temperature=temperature, drawn_tokens=reused)
     if shift is None:
         return ids, np.zeros(len(ids))
