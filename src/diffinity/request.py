@@ -176,10 +176,10 @@ def schema_arguments(options: Mapping[str, Any] | None, *, has_schema: bool = Tr
     Traceback (most recent call last):
     diffinity.errors.InvalidArgument: there is no schema option 'opened': there are whitespace, order, open, ...
     """
-    known = [name for name in inspect.signature(JsonSchema).parameters if name != "schema"]
+    names = [name for name in inspect.signature(JsonSchema).parameters if name != "schema"]
     for name in options or ():
-        if name not in known:
-            raise InvalidArgument(f"there is no schema option {name!r}: there are {', '.join(known)}")
+        if name not in names:
+            raise InvalidArgument(f"there is no schema option {name!r}: there are {', '.join(names)}")
     for name in ("open", "lenient"):
         if options and not isinstance(options.get(name, False), bool):
             raise InvalidArgument(f"the schema option {name} must be true or false, but is {options[name]!r}")

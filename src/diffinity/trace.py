@@ -178,22 +178,22 @@ class _Sample:
 
     def _frame(self, frame: Frame, pieces: Pieces) -> dict[str, Any]:
         ids = frame.tokens[self.index].tolist()
-        shown = pieces.before_end(ids)
-        spelled = pieces.spelled(shown)
+        text_ids = pieces.before_end(ids)
+        spelled = pieces.spelled(text_ids)
         return {
             "step": frame.step,
-            "ended": len(shown) < len(ids),
+            "ended": len(text_ids) < len(ids),
             "tokens": [number for number, _ in spelled],
             "sure": _merged(frame.confidence[self.index].tolist(), spelled, min),
         }
 
 
 def _merged(
-    values: Sequence[int], spelled: Sequence[tuple[int, int]], how: Callable[[Sequence[int]], int]
+    values: Sequence[int], spelled: Sequence[tuple[int, int]], combine: Callable[[Sequence[int]], int]
 ) -> list[int]:
     """One value per piece, from one value per token."""
     ends = list(accumulate(size for _, size in spelled))
-    return [how(values[end - size : end]) for end, (_, size) in zip(ends, spelled, strict=True)]
+    return [combine(values[end - size : end]) for end, (_, size) in zip(ends, spelled, strict=True)]
 
 
 def _finite(x: float) -> float | None:

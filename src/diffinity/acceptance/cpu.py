@@ -255,15 +255,15 @@ def best_string(scores: Scores, automaton: TokenAutomaton) -> tuple[float, NDArr
     """The most probable accepted token string and its log probability (−inf if a token is impossible)."""
     log_probs = scores.log_probs()
     shape = (scores.length, automaton.n_classes)
-    best, where = np.empty(shape), np.empty(shape, np.int32)
-    _call(path_kernels.class_maxima, np.maximum(log_probs, FLOOR), automaton.unsigned_class_of, best, where)
+    best, best_token = np.empty(shape), np.empty(shape, np.int32)
+    _call(path_kernels.class_maxima, np.maximum(log_probs, FLOOR), automaton.unsigned_class_of, best, best_token)
     edges = automaton.edges
     log_weight = np.empty((scores.length, edges.n_groups))
     which = np.empty((scores.length, edges.n_groups), np.int32)
     _call(path_kernels.group_maxima, best, edges.members_first, edges.members, log_weight, which)
     path, _ = best_path(log_weight, automaton)
     at = np.arange(scores.length)
-    ids = where[at, which[at, path]].astype(np.int64)
+    ids = best_token[at, which[at, path]].astype(np.int64)
     return float(log_probs[at, ids].sum()), ids
 
 

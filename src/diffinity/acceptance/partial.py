@@ -182,8 +182,8 @@ class PartialString:
         else:
             noisy = self.logits[torch.from_numpy(rows).to(self.logits.device)].double().cpu()
             scores = class_scores(noisy + torch.from_numpy(noise), automaton)
-        where = scores.where
-        largest = np.where(where >= 0, np.maximum(scores.best, cpu.FLOOR), -np.inf)
+        best_token = scores.best_token
+        largest = np.where(best_token >= 0, np.maximum(scores.best, cpu.FLOOR), -np.inf)
         by_group = np.empty((len(rows), edges.n_groups))
         which = np.empty(by_group.shape, np.int32)
         path_kernels.group_maxima(largest, edges.members_first, edges.members, by_group, which)
@@ -194,7 +194,7 @@ class PartialString:
         weight[self.at[rows]] = by_group
         path, _ = cpu.best_path(weight, automaton)
         at = np.arange(len(rows))
-        return where[at, which[at, path[self.at[rows]]]].astype(np.int64)
+        return best_token[at, which[at, path[self.at[rows]]]].astype(np.int64)
 
     def log_p_language_given(self, chosen: NDArray[np.int64], ids: NDArray[np.int64]) -> float:
         """log P(L) given these tokens at some open positions, with the distributions at the other positions."""

@@ -155,9 +155,10 @@ def make_pool(
     shares += [(automaton, -(-half // len(automata))) for automaton in automata]
     generator = torch.Generator().manual_seed(seed)
     origin = np.arange(sum(share for _, share in shares)) % len(samples)
-    begun = torch.split(samples[torch.from_numpy(origin)], [share for _, share in shares])
+    split_samples = torch.split(samples[torch.from_numpy(origin)], [share for _, share in shares])
     drawn = [
-        redraw(model, tokens, automaton, generator) for (automaton, _), tokens in zip(shares, begun, strict=True)
+        redraw(model, tokens, automaton, generator)
+        for (automaton, _), tokens in zip(shares, split_samples, strict=True)
     ]
     return Pool(samples, torch.cat(drawn), origin)
 
@@ -175,21 +176,23 @@ def make_examples(
     automaton.check_feasible(length)
     generator = torch.Generator().manual_seed(seed)
     origin = np.arange(positives) % m
-    good = redraw(model, pool.samples[torch.from_numpy(origin)], automaton, generator)
+    positives_drawn = redraw(model, pool.samples[torch.from_numpy(origin)], automaton, generator)
     rng = np.random.default_rng((seed, 2))
     donors = pool.texts.tolist()
-    tried = [near_miss(ids, constraint, vocabulary, donors, rng) for ids in good.tolist()]
+    tried = [near_miss(ids, constraint, vocabulary, donors, rng) for ids in positives_drawn.tolist()]
     near = [(i, ids) for i, ids in enumerate(tried) if ids is not None]
     other = [i for i, ids in enumerate(donors) if not satisfies(ids, constraint, vocabulary)]
     if not near and not other:
         raise UnsupportedConstraint(
             "no text was found that fails the constraint: a classifier has nothing to tell apart"
         )
-    missed = torch.tensor([ids for _, ids in near], dtype=good.dtype, device=good.device).reshape(-1, length)
+    missed = torch.tensor(
+        [ids for _, ids in near], dtype=positives_drawn.dtype, device=positives_drawn.device
+    ).reshape(-1, length)
     sizes = (positives, len(near), len(other))
     origins = np.concatenate([origin, origin[[i for i, _ in near]], pool.origin[other]]).astype(np.int64)
     return Examples(
-        tokens=torch.cat([good, missed, pool.texts[other]]),
+        tokens=torch.cat([positives_drawn, missed, pool.texts[other]]),
         label=np.repeat([True, False, False], sizes),
         near=np.repeat([False, True, False], sizes),
         held_out=origins >= m - max(1, round(HELD_OUT * m)),

@@ -48,16 +48,16 @@ def build_index(
     raise NoIndex(f"its index could not be built within {most / 2**30:g} GB: {last}")
 
 
-def _limit_memory(most: int) -> None:
+def _limit_memory(size: int) -> None:
     with contextlib.suppress(ImportError, ValueError, OSError):  # without a memory limit, the time limit remains
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
 def _main() -> int:
-    regex, eos, ids, most = pickle.load(sys.stdin.buffer)
-    _limit_memory(most)
+    regex, eos, ids, memory_limit = pickle.load(sys.stdin.buffer)
+    _limit_memory(memory_limit)
     try:
         index = outlines_core.Index(regex, outlines_core.Vocabulary(eos, ids))
     except ValueError as error:

@@ -158,15 +158,15 @@ PLAIN_CAUSAL = "autoregressive-unconstrained"
 PLAIN_MASKED = "masked-unconstrained"
 
 
-def _diffusion(name: str, about: str, group: Literal["ours", "baselines"] = "ours", **fixed: Any) -> Entry:
+def _diffusion(name: str, description: str, group: Literal["ours", "baselines"] = "ours", **fixed: Any) -> Entry:
     options = frozenset({"scale", "steps", "framing", "particles"})
-    return Entry(name, about, group, "diffusion", _guided(name=name, **fixed), options, reference=PLAIN)
+    return Entry(name, description, group, "diffusion", _guided(name=name, **fixed), options, reference=PLAIN)
 
 
-def _by_classifier(form: str, about: str) -> Entry:
+def _by_classifier(form: str, description: str) -> Entry:
     return Entry(
         f"classifier-{form}",
-        f"classifier guidance, {about}, argmax",
+        f"classifier guidance, {description}, argmax",
         "baselines",
         "diffusion",
         _classifier(form),
@@ -177,18 +177,26 @@ def _by_classifier(form: str, about: str) -> Entry:
     )
 
 
-def _causal(name: str, about: str, engine: str) -> Entry:
+def _causal(name: str, description: str, engine: str) -> Entry:
     options = frozenset({"temperature", "top_p"})
     make = _autoregressive(engine, name)
     return Entry(
-        name, f"autoregressive, {about}", "baselines", "autoregressive", make, options, reference=PLAIN_CAUSAL
+        name,
+        f"autoregressive, {description}",
+        "baselines",
+        "autoregressive",
+        make,
+        options,
+        reference=PLAIN_CAUSAL,
     )
 
 
-def _filled(name: str, about: str, decoding: str) -> Entry:
+def _filled(name: str, description: str, decoding: str) -> Entry:
     options = frozenset({"steps", "block_length", "remasking", "temperature", "promise"})
     make = _masked(decoding, name)
-    return Entry(name, f"masked diffusion, {about}", "baselines", "masked", make, options, reference=PLAIN_MASKED)
+    return Entry(
+        name, f"masked diffusion, {description}", "baselines", "masked", make, options, reference=PLAIN_MASKED
+    )
 
 
 ENTRIES = (

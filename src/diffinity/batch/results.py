@@ -52,8 +52,8 @@ class Results:
 
     def append(self, row: dict[str, Any]) -> None:
         """Write one result and wait until it is on disk."""
-        whole = {"line": row["line"], "request": row["request"], "model": self._model, **row}
-        data = (json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n").encode()
+        fields = {"line": row["line"], "request": row["request"], "model": self._model, **row}
+        data = (json.dumps(fields, ensure_ascii=False, allow_nan=False) + "\n").encode()
         try:
             while data:
                 data = data[os.write(self._descriptor, data) :]

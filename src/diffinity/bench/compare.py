@@ -172,8 +172,8 @@ def _satisfied(rows: Sequence[SampleRow]) -> float:
 
 def _log_perplexity(results: Results, rows: Sequence[SampleRow]) -> float:
     scored = [results.log_perplexity(row) for row in rows if row.valid]
-    known = [score for score in scored if score is not None]
-    return sum(known) / len(known) if known else math.nan
+    known_scores = [score for score in scored if score is not None]
+    return sum(known_scores) / len(known_scores) if known_scores else math.nan
 
 
 def _log_seconds(rows: Sequence[SampleRow]) -> float:

@@ -204,7 +204,7 @@ def select_cases(
     """The cases of a suite that fit the length, and the omitted schemas, with the reason."""
     if schemas is not None and "json" not in experiment.of:
         raise InvalidArgument(f"the suite {experiment.name} takes no schemas; json, framings and latency do")
-    most = (experiment.quick if quick else experiment.full).cases_per_category
+    limit = (experiment.quick if quick else experiment.full).cases_per_category
     cases: list[Case] = []
     skipped: list[json_suite.Skipped] = []
     for name in experiment.of:
@@ -214,7 +214,7 @@ def select_cases(
             candidates = selected.cases
         else:
             candidates = suite(name, seed=seed)
-        cases += candidates if most is None else thinned(candidates, most)
+        cases += candidates if limit is None else thinned(candidates, limit)
     if not cases:
         raise InvalidArgument(f"no case of {experiment.name} fits texts of {length} tokens")
     return cases, skipped

@@ -243,10 +243,10 @@ def measure_systems(
     """
     for name in regexes:
         constraint = constraints()[name]
-        known: Row = {"regex": name, "true_share": None, "true_error": None}
+        common: Row = {"regex": name, "true_share": None, "true_error": None}
         if truth is not None:
             share, error = estimated_share(Draws(truth, length, steps, seed, rows=64), constraint)
-            known |= {"true_share": share, "true_error": error}
+            common |= {"true_share": share, "true_error": error}
         for system in systems:
             progress(f"{name}: {system.name}")
             began = time.perf_counter()
@@ -254,8 +254,8 @@ def measure_systems(
                 texts = system.generate(constraint, n, length, seed)
             except UnsupportedConstraint:
                 texts = []
-            about = {"system": system.name, "seconds": time.perf_counter() - began}
-            yield {**known, **about, **count(texts, constraint)}
+            fields = {"system": system.name, "seconds": time.perf_counter() - began}
+            yield {**common, **fields, **count(texts, constraint)}
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -270,9 +270,9 @@ def _reply_text(content: bytes, endpoint: Endpoint) -> str:
 
 def _read_cache(path: Path | None) -> dict[str, int]:
     """The ratings of a cache file; an unfinished line of a killed run is terminated and skipped."""
-    known: dict[str, int] = {}
+    rating_of_key: dict[str, int] = {}
     if path is None or not path.is_file():
-        return known
+        return rating_of_key
     text = path.read_text(encoding="utf-8")
     if not text.endswith("\n"):
         with path.open("a", encoding="utf-8") as file:
@@ -284,5 +284,5 @@ def _read_cache(path: Path | None) -> dict[str, int]:
         except (ValueError, KeyError, TypeError):
             continue
         if isinstance(key, str) and rating in range(LOWEST, HIGHEST + 1):
-            known[key] = int(rating)
-    return known
+            rating_of_key[key] = int(rating)
+    return rating_of_key

@@ -50,8 +50,8 @@ def _distinct(template: Template, n_words: int, seed: int) -> list[Sentence]:
     sentences: dict[object, Sentence] = {}
     while len(sentences) < OF_EACH:
         words = _draw(rng, n_words)
-        most = MOST_N.get(template)
-        n = None if most is None else 1 + len(sentences) % most
+        largest = MOST_N.get(template)
+        n = None if largest is None else 1 + len(sentences) % largest
         # Two words in any order are one constraint, whichever was drawn first.
         same = frozenset(words) if template == "appearance" else (words, n)
         sentences.setdefault(same, Sentence(template, words, n, ignore_case=True))

@@ -169,8 +169,8 @@ def samples(results: Results, file: str) -> Iterator[str]:
         yield f"<details><summary><b>{text(system)}</b>: {total}</summary>"
         for case in first_case.values():
             lines = by_case.get(case, [])
-            good = sum(bool(row.valid) for row in lines)
-            yield f"<p>{text(case_label(cases[case]))}: {good} of {len(lines)} valid</p>"
+            n_valid = sum(bool(row.valid) for row in lines)
+            yield f"<p>{text(case_label(cases[case]))}: {n_valid} of {len(lines)} valid</p>"
             yield f'<p class="source"><code>{text(cases[case].source)}</code></p><ol class="samples">'
             yield from (_sample(row) for row in lines[:EXCERPT])
             yield "</ol>"

@@ -217,8 +217,8 @@ def _numbers(
     results: Results, summaries: Mapping[str, Summary], by: Mapping[str, Mapping[str, Summary]]
 ) -> Iterator[tuple[Any, ...]]:
     run = results.run
-    for name, whole in summaries.items():
-        for category, summary in [("all", whole), *by[name].items()]:
+    for name, overall in summaries.items():
+        for category, summary in [("all", overall), *by[name].items()]:
             values: dict[str, Interval | float | None] = {
                 "satisfaction": summary.satisfaction,
                 f"pass@{summary.k}": summary.pass_k,

@@ -49,13 +49,13 @@ def likelihoods(
 ) -> dict[str, Score]:
     """The score of every text of a run by its `text_key`; missing scores are computed and stored in its folder."""
     named = scorer_id(source)
-    known = {
+    score_of_key = {
         row["key"]: Score(row["nats"], row["tokens"]) for row in _stored_rows(run.path / SCORES, "scorer", named)
     }
-    missing = _unknown([row.text for row in run.samples if row.text is not None], known)
+    missing = _unknown([row.text for row in run.samples if row.text is not None], score_of_key)
     if missing:
-        add_scores(run.path / SCORES, named, load_scorer(source), missing, known, on_progress)
-    return known
+        add_scores(run.path / SCORES, named, load_scorer(source), missing, score_of_key, on_progress)
+    return score_of_key
 
 
 def add_scores(
@@ -88,9 +88,9 @@ def grammar_counts(
     Missing counts are computed and stored in the run's folder.
     """
     path = run.path / GRAMMAR
-    known = {row["key"]: GrammarCounts(*row["counts"]) for row in _stored_rows(path)}
+    counts_of_key = {row["key"]: GrammarCounts(*row["counts"]) for row in _stored_rows(path)}
     texts = [row.text for row in run.samples if row.text and run.cases[row.case].kind == "sentence"]
-    missing = _unknown(texts, known) if grammar.available() else []
+    missing = _unknown(texts, counts_of_key) if grammar.available() else []
     repair(path)
     for first in range(0, len(missing), AT_ONCE):
         part = missing[first : first + AT_ONCE]
@@ -98,10 +98,10 @@ def grammar_counts(
             text_key(text): GrammarCounts.of(verdicts)
             for text, verdicts in zip(part, grammar.judge(part), strict=True)
         }
-        known |= counts_of_part
+        counts_of_key |= counts_of_part
         _add(path, [{"key": key, "counts": astuple(counts)} for key, counts in counts_of_part.items()])
         on_progress(first + len(part), len(missing))
-    return known
+    return counts_of_key
 
 
 def ratings(run: Run) -> dict[str, tuple[str, int]]:

@@ -74,8 +74,8 @@ latency, match, steps, framings, fidelity, fight-club
     if request.suite in STUDIES:
         return _run_study(request, tell)
     if request.suite not in EXPERIMENTS:
-        known = ", ".join([*EXPERIMENTS, *STUDIES])
-        raise InvalidArgument(f"there is no suite {request.suite!r}; there are {known}")
+        names = ", ".join([*EXPERIMENTS, *STUDIES])
+        raise InvalidArgument(f"there is no suite {request.suite!r}; there are {names}")
     if request.suite in JSON_SUITES:
         require("bench", f"the suite {request.suite}", "jsonschema_rs")
     return _run_cases(request, EXPERIMENTS[request.suite], on_progress, tell)
@@ -99,7 +99,9 @@ def _run_cases(
         )
         jobs = make_jobs(cases, names, settings["samples"])
         outcome = execute(folder, plan, jobs, workers=workers, ray=request.ray, on_progress=on_progress)
-        unavailable = {name: why for name, why in folder.info.get("unavailable", {}).items() if name not in names}
+        unavailable = {
+            name: reason for name, reason in folder.info.get("unavailable", {}).items() if name not in names
+        }
         folder.update(unavailable={**unavailable, **outcome.unavailable})
         _finish(folder)
     return outcome
@@ -110,9 +112,9 @@ def _plan(folder: RunFolder, request: Request, experiment: Experiment, settings:
     plan = SuitePlan(
         (), settings["length"], request.seed, settings["steps"], request.models, request.out / TRAINED
     )
-    known = folder.cases()
-    if known:
-        return replace(plan, cases=tuple(named_cases(experiment, known, request.seed, request.schemas)))
+    recorded = folder.cases()
+    if recorded:
+        return replace(plan, cases=tuple(named_cases(experiment, recorded, request.seed, request.schemas)))
     cases, skipped = select_cases(
         experiment,
         seed=request.seed,

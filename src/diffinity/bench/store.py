@@ -216,9 +216,9 @@ def read_run(path: Path) -> Run:
 
 def read_samples(path: Path) -> Iterator[SampleRow]:
     """The lines of a samples.jsonl."""
-    known = {column.name for column in dataclasses.fields(SampleRow)}
+    columns = {column.name for column in dataclasses.fields(SampleRow)}
     for number, line in enumerate(read_lines(path), start=1):
-        if not {"case", "system", "index"} <= line.keys() <= known:
+        if not {"case", "system", "index"} <= line.keys() <= columns:
             raise RunError(f"{path.name}, line {number}: not a sample of this version's format")
         yield SampleRow(**line)
 
@@ -248,9 +248,9 @@ def _prepare(
         (path / CASES).unlink(missing_ok=True)
         write_json(path / RUN, info)
     elif (path / RUN).exists():
-        known = _read_info(path)
-        check_same(path, known, info)
-        info = known
+        recorded = _read_info(path)
+        check_same(path, recorded, info)
+        info = recorded
     elif any(path.iterdir()):
         raise RunError(f"{path} has files but no {RUN}: name an empty folder, or that of an earlier run")
     else:
@@ -361,9 +361,9 @@ def write_json(path: Path, value: object) -> None:
 
 def _replace(path: Path, text: str) -> None:
     """Write a file atomically: a kill leaves either the old file or the new file."""
-    fresh = path.with_name(path.name + ".new")
-    with fresh.open("w", encoding="utf-8") as file:
+    temporary = path.with_name(path.name + ".new")
+    with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    fresh.replace(path)
+    temporary.replace(path)

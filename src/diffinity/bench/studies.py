@@ -85,8 +85,8 @@ def run_study(folder: RunFolder, study: StudySuite, settings: StudySettings, tel
 
 def _identity(row: Row) -> tuple[tuple[str, str], ...]:
     """The identity of a row: its text fields and settings, without the measured values."""
-    about = ("constraint", "regex", "system", "method", "scale", "K")
-    return tuple((name, str(row[name])) for name in about if name in row)
+    names = ("constraint", "regex", "system", "method", "scale", "K")
+    return tuple((name, str(row[name])) for name in names if name in row)
 
 
 # ---- fidelity

@@ -120,10 +120,10 @@ def example() -> Results:
     ['unconstrained', 'auto']
     """
     cases = [CaseRow("s/prefix/a", "prefix", "sentence", "a+"), CaseRow("s/length/b", "length", "sentence", "b+")]
-    known = {"unconstrained": ("nn", 1.0), "auto": ("yy", 1.5)}
+    systems = {"unconstrained": ("nn", 1.0), "auto": ("yy", 1.5)}
     rows = [
         SampleRow(case.id, system, i, f"{case.id[-1]} {flag}{i}", flag == "y", seconds, 2)
-        for system, (flags, seconds) in known.items()
+        for system, (flags, seconds) in systems.items()
         for case in cases
         for i, flag in enumerate(flags)
     ]

@@ -23,14 +23,14 @@ def main_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
     """
     suite = results.run.suite
     k = max((summary.k for summary in summaries.values()), default=10)
-    known = {measure: published(suite, measure) for measure in ("satisfaction", "overhead")}
+    figure_of_measure = {measure: published(suite, measure) for measure in ("satisfaction", "overhead")}
     columns: dict[str, list[str]] = {"system": list(summaries)}
 
     def add(heading: str, format_cell: Callable[[Summary], str]) -> None:
         columns[heading] = [format_cell(summary) for summary in summaries.values()]
 
     def add_published(heading: str, measure: str) -> None:
-        published_figure = known[measure]
+        published_figure = figure_of_measure[measure]
         if published_figure is not None and "paper" in summaries:
             add(
                 f"{heading}: {HEADING}",
@@ -85,7 +85,7 @@ def category_table(
     """
     categories = results.categories
     suite = results.run.suite
-    known = [published(suite, "satisfaction", category) for category in [None, *categories]]
+    figures = [published(suite, "satisfaction", category) for category in [None, *categories]]
     rows = [
         (
             name,
@@ -95,9 +95,9 @@ def category_table(
         for name, summary in summaries.items()
     ]
     notes = []
-    if any(known):
-        rows.insert(0, (f"{HEADING}: the paper's method", *(figure.shown if figure else "" for figure in known)))
-        if any(figure and figure.source == COPIED for figure in known):
+    if any(figures):
+        rows.insert(0, (f"{HEADING}: the paper's method", *(figure.shown if figure else "" for figure in figures)))
+        if any(figure and figure.source == COPIED for figure in figures):
             notes.append(f"The paper's numbers per category are given {COPIED}.")
     return Table("Satisfaction by category", ("system", "all", *categories), tuple(rows), tuple(notes))
 

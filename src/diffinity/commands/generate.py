@@ -72,7 +72,7 @@ def command_line_options() -> list[Option]:
 def _parameter(option: Option) -> inspect.Parameter:
     kind = str | None if option.name == "length" else option.type
     least = option.least if isinstance(option.least, int) and option.least >= 1 else None
-    about = typer.Option(
+    typer_option = typer.Option(
         help=option.help,
         metavar="N" if option.name == "length" else None,
         min=None if option.name == "length" else least,
@@ -81,7 +81,7 @@ def _parameter(option: Option) -> inspect.Parameter:
         option.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=option.default,
-        annotation=Annotated[kind, about],
+        annotation=Annotated[kind, typer_option],
     )
 
 

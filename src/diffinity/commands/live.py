@@ -70,12 +70,12 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
     >>> sparkline([-8.0, -4.0, 0.0])
     '▁▄█'
     """
-    shown = [values[i * len(values) // width] for i in range(width)] if len(values) > width else list(values)
-    if shown:
-        shown[-1] = values[-1]
-    finite = [value for value in shown if math.isfinite(value)]
+    sampled = [values[i * len(values) // width] for i in range(width)] if len(values) > width else list(values)
+    if sampled:
+        sampled[-1] = values[-1]
+    finite = [value for value in sampled if math.isfinite(value)]
     lowest = min([*finite, -1e-9])
-    levels = [1 - value / lowest if math.isfinite(value) else 0.0 for value in shown]
+    levels = [1 - value / lowest if math.isfinite(value) else 0.0 for value in sampled]
     return "".join(BLOCKS[min(len(BLOCKS) - 1, int(max(0.0, level) * (len(BLOCKS) - 1)))] for level in levels)
 
 

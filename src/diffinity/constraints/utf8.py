@@ -153,12 +153,12 @@ def to_bytes(machine: Machine, alphabet: Alphabet, budget: Budget) -> ByteDFA:
     table = machine.table.copy()
     arrays = (*tree[:10], tree.continuation)
     while True:
-        why = kernels.expand(table, arrays, local, room.uniform, room.keys, room.states, room.edges, ctl)
+        status = kernels.expand(table, arrays, local, room.uniform, room.keys, room.states, room.edges, ctl)
         settle(ctl, budget, DOING)
-        if why == DONE:
+        if status == DONE:
             break
-        if why != TICK:
-            room.grow(why, ctl)
+        if status != TICK:
+            room.grow(status, ctl)
     n_states, n_edges = int(ctl[0]), int(ctl[2])
     n_classes = int(tree.byte_class.max()) + 1
     budget.check("dfa_states", n_states, DOING)
@@ -199,9 +199,9 @@ class _Room:
             np.zeros(edges, np.int32), np.zeros(edges, np.int32), np.zeros(edges, np.int32),
         )  # fmt: skip
 
-    def grow(self, why: int, ctl: I64) -> None:
+    def grow(self, status: int, ctl: I64) -> None:
         """Double the arrays that are full: the states, the edges, or the keys."""
-        if why == GROW_STATES:
+        if status == GROW_STATES:
             self.budget.check("dfa_states", int(ctl[0]), DOING)
             codes, first, _ = self.states
             size = min(2 * codes.shape[0], self.budget.limits.dfa_states + 1024)
@@ -214,7 +214,7 @@ class _Room:
         # At most two old copies and one new copy exist at the same time.
         foreseen = 3 * (3 * self.edges[0].nbytes + pool.nbytes + 6 * codes.nbytes)
         self.budget.check("memory_bytes", foreseen, DOING)
-        if why == GROW_EDGES:
+        if status == GROW_EDGES:
             a, b, c = (np.resize(part, 2 * part.shape[0]) for part in self.edges)
             self.edges = (a, b, c)
             return

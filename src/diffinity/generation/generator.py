@@ -281,9 +281,9 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
             scores = scores - 1e6 * (~torch.tensor(accepted)).double()
         first = torch.arange(len(part.seeds)) * rows
         chosen = first + scores.view(-1, rows).argmax(dim=1)
-        where = chosen.to(decoded.tokens.device)
+        token_rows = chosen.to(decoded.tokens.device)
         log_p_text = decoded.log_p_text[chosen.to(decoded.log_p_text.device)]
-        return self._texts(part, decoded.tokens[where], log_p_text, history[chosen.to(history.device)], run)
+        return self._texts(part, decoded.tokens[token_rows], log_p_text, history[chosen.to(history.device)], run)
 
     def _texts(
         self, part: Part, tokens: Tensor, log_p_text: Tensor, history: Tensor, run: Run[Any, Any]
@@ -326,8 +326,8 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
             run = self._run(retried_part, cancel, seconds_left)
             for _ in run:
                 pass
-            for i, fresh in zip(refused, self._results(retried_part, run), strict=True):
-                results[i] = fresh
+            for i, new_result in zip(refused, self._results(retried_part, run), strict=True):
+                results[i] = new_result
         return results
 
     def _draft(self, part: Part, state: Any, total: int) -> Draft:

@@ -205,11 +205,11 @@ def vocabulary_of(tokenizer: Any) -> Vocabulary:
             "this tokenizer changes texts after decoding (clean_up_tokenization_spaces): set it to False, or "
             "a text that satisfies the constraint may not do so once it is decoded"
         )
-    size, known = _vocabularies.get(tokenizer, (-1, None))
-    if known is None or size != len(tokenizer):
-        known = Vocabulary.from_tokenizer(backend, eos_id=getattr(tokenizer, "eos_token_id", None))
-        _vocabularies[tokenizer] = len(tokenizer), known
-    return known
+    size, vocabulary = _vocabularies.get(tokenizer, (-1, None))
+    if vocabulary is None or size != len(tokenizer):
+        vocabulary = Vocabulary.from_tokenizer(backend, eos_id=getattr(tokenizer, "eos_token_id", None))
+        _vocabularies[tokenizer] = len(tokenizer), vocabulary
+    return vocabulary
 
 
 def _is_bpe(backend: Tokenizer) -> bool:

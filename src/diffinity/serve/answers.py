@@ -64,10 +64,10 @@ class View:
     def _texts(self, ids: Sequence[int]) -> list[str]:
         return [self._pieces.known[number] for number, _ in self._pieces.spelled(ids)]
 
-    def _by_piece(self, ids: Sequence[int], values: Sequence[int], how: Any) -> list[int]:
+    def _by_piece(self, ids: Sequence[int], values: Sequence[int], combine: Any) -> list[int]:
         by_piece, at = [], 0
         for _, size in self._pieces.spelled(ids):
-            by_piece.append(how(values[at : at + size]))
+            by_piece.append(combine(values[at : at + size]))
             at += size
         return by_piece
 

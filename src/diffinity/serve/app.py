@@ -138,15 +138,15 @@ class Routes:
     def _model(self) -> dict[str, Any]:
         lm, name = self._service.model, self._service.settings.model_name
         defaults = lm.sampling_defaults
-        about: dict[str, Any] = {"steps": defaults.num_inference_steps, "length": defaults.length}
-        about["reads_prompts"] = bool(getattr(lm, "reads_prompts", False))
-        about["guidances"] = _guidances(lm)
+        details: dict[str, Any] = {"steps": defaults.num_inference_steps, "length": defaults.length}
+        details["reads_prompts"] = bool(getattr(lm, "reads_prompts", False))
+        details["guidances"] = _guidances(lm)
         return {
             "id": name,
             "object": "model",
             "created": self._started,
             "owned_by": "diffinity",
-            "diffinity": about,
+            "diffinity": details,
         }
 
     async def completions(self, request: Request) -> Response:

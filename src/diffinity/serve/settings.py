@@ -120,7 +120,7 @@ class ServeSettings:
         """
         digest = digest_of(key)
         # All comparisons are made, so that the time does not tell which key matched.
-        return sum([hmac.compare_digest(digest, known) for known in self.key_digests]) > 0
+        return sum([hmac.compare_digest(digest, valid_digest) for valid_digest in self.key_digests]) > 0
 
 
 def digest_of(key: str) -> bytes:

@@ -227,8 +227,8 @@ def _refuse_unsupported(request: BaseModel) -> None:
     for name, neutral in NEUTRAL.items():
         value = getattr(request, name, None)
         if value is not None and not any(value == accepted for accepted in neutral):
-            shown = " or ".join(repr(accepted) for accepted in neutral)
-            raise ApiError(f"{name} is not supported: leave it out (or send {shown})", param=name)
+            accepted_values = " or ".join(repr(accepted) for accepted in neutral)
+            raise ApiError(f"{name} is not supported: leave it out (or send {accepted_values})", param=name)
 
 
 def _api_error(kind: type[BaseModel], error: ValidationError) -> ApiError:

@@ -30,21 +30,21 @@ class Progress:
 
 def save(folder: Path, progress: Progress, settings: dict[str, Any], parts: dict[str, dict[str, Tensor]]) -> None:
     """Write a checkpoint; the previous checkpoint stays until the new one is complete."""
-    fresh, current, old = folder / "checkpoint.new", folder / "checkpoint", folder / "checkpoint.old"
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
+    new, current, old = folder / "checkpoint.new", folder / "checkpoint", folder / "checkpoint.old"
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
     flat = {
         f"{part}/{name}": tensor.detach().contiguous()
         for part, named in parts.items()
         for name, tensor in named.items()
     }
-    save_file(flat, fresh / TENSORS)
+    save_file(flat, new / TENSORS)
     state = {"progress": dataclasses.asdict(progress), "settings": settings}
-    (fresh / STATE).write_text(json.dumps(state, indent=1))
+    (new / STATE).write_text(json.dumps(state, indent=1))
     shutil.rmtree(old, ignore_errors=True)
     if current.exists():
         current.replace(old)
-    fresh.replace(current)
+    new.replace(current)
     shutil.rmtree(old, ignore_errors=True)
 
 

@@ -61,9 +61,9 @@ def _pairs(batches: Iterable[Tensor], vocab_size: int, eos: int) -> tuple[Tensor
     waiting: list[Tensor] = []
 
     def counted() -> tuple[Tensor, Tensor]:
-        fresh = torch.cat(waiting) if waiting else keys[:0]
-        weights = torch.cat([counts, torch.ones(len(fresh), dtype=torch.float64)])
-        pairs, at = torch.cat([keys, fresh]).unique(return_inverse=True)  # type: ignore[no-untyped-call]
+        new_keys = torch.cat(waiting) if waiting else keys[:0]
+        weights = torch.cat([counts, torch.ones(len(new_keys), dtype=torch.float64)])
+        pairs, at = torch.cat([keys, new_keys]).unique(return_inverse=True)  # type: ignore[no-untyped-call]
         return pairs, torch.bincount(at, weights, len(pairs))
 
     for tokens in batches:

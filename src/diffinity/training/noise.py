@@ -79,9 +79,9 @@ class AdaptiveNoise:
         return self._with_uniform(self._slope()) if (self.seen > 0).sum() >= 2 else self.density
 
     def _curve(self) -> NDArray[np.float64]:
-        known = self.seen > 0
+        has_data = self.seen > 0
         at = np.arange(self.bins)
-        return np.maximum.accumulate(np.interp(at, at[known], self.loss[known]))
+        return np.maximum.accumulate(np.interp(at, at[has_data], self.loss[has_data]))
 
     def _slope(self) -> NDArray[np.float64]:
         gradient = np.gradient(self._curve())

@@ -150,17 +150,17 @@ class DiffusionTask:
 
     def loss(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
         batch, length = tokens.shape
-        whole = batch - round(self.mixed * batch)
-        gamma = self.noise.draw(whole, generator)
-        mixed, asked = given_and_asked(batch - whole, length, generator)
-        levels = torch.cat([gamma[:, None].expand(whole, length), mixed]).to(tokens.device)
+        n_uniform = batch - round(self.mixed * batch)
+        gamma = self.noise.draw(n_uniform, generator)
+        mixed, asked = given_and_asked(batch - n_uniform, length, generator)
+        levels = torch.cat([gamma[:, None].expand(n_uniform, length), mixed]).to(tokens.device)
         # Given positions have a loss of nearly zero, so they skip the readout, which costs as much as four blocks.
-        weights = torch.cat([torch.ones(whole, length), asked.float()]).to(tokens.device)
+        weights = torch.cat([torch.ones(n_uniform, length), asked.float()]).to(tokens.device)
         if self.eos is not None:
             weights *= end_token_weights(tokens, self.eos, generator)
         mean, nats = self.nats(tokens, levels, generator, SELF_CONDITIONED, weights)
         self.bias.steps_done += 1
-        self.noise.record(gamma, (weights * nats)[:whole].mean(dim=1).cpu())
+        self.noise.record(gamma, (weights * nats)[:n_uniform].mean(dim=1).cpu())
         self._until_refresh -= 1
         if self._until_refresh <= 0:
             self.noise.refresh()

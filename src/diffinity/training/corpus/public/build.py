@@ -67,9 +67,9 @@ def collect(
         else:
             english.extend(documents)
     counts = word_counts(document.text for document in english)
-    known = frozenset(word for word, count in counts.items() if count >= rarest_word)
-    known |= {name.lower() for name in (*MEN, *WOMEN)}
-    english = [document for document in english if only_known_words(document.text, known)]
+    known_words = frozenset(word for word, count in counts.items() if count >= rarest_word)
+    known_words |= {name.lower() for name in (*MEN, *WOMEN)}
+    english = [document for document in english if only_known_words(document.text, known_words)]
     sentences = [document for document in english if known_source(document.source).form == "sentences"]
     triples = Counter(triple for document in sentences for triple in word_triples(without_names(document.text)))
     for document in english:

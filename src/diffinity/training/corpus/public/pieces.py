@@ -41,14 +41,14 @@ def sentences_of(paragraph: str) -> list[str]:
     ['"Who is it?" asked Mr. Fox.', '"Me!" said the hen.']
     """
     parts = [part.strip() for part in _SENTENCE_END.split(paragraph) if part and part.strip()]
-    whole: list[str] = []
+    sentences: list[str] = []
     for part in parts:
         # inside an open quotation, or with a small initial, a part continues the previous sentence
-        if whole and (whole[-1].count('"') % 2 or part[0].islower()):
-            whole[-1] += " " + part
+        if sentences and (sentences[-1].count('"') % 2 or part[0].islower()):
+            sentences[-1] += " " + part
         else:
-            whole.append(part)
-    return whole
+            sentences.append(part)
+    return sentences
 
 
 def _passages(sentences: list[str]) -> Iterator[str]:
