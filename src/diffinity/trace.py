@@ -116,12 +116,12 @@ class Pieces:
 
     def spelled(self, ids: Sequence[int]) -> list[tuple[int, int]]:
         """The pieces of the ids, each with its number of tokens; a start token is a piece without text."""
-        place = self._start(ids)
-        pieces = [(self._number(()), place)] if place else []
-        while place < len(ids):
-            size = self._size(ids[place : place + LONGEST_CHARACTER])
-            pieces.append((self._number(tuple(ids[place : place + size])), size))
-            place += size
+        position = self._start(ids)
+        pieces = [(self._number(()), position)] if position else []
+        while position < len(ids):
+            size = self._size(ids[position : position + LONGEST_CHARACTER])
+            pieces.append((self._number(tuple(ids[position : position + size])), size))
+            position += size
         return pieces
 
     def _size(self, ids: Sequence[int]) -> int:

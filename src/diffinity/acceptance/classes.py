@@ -217,13 +217,13 @@ def best_string(scores: ClassScores, automaton: TokenAutomaton) -> NDArray[np.in
     """The most probable accepted token string (L,)."""
     edges = automaton.edges
     shape = (scores.length, edges.n_groups)
-    log_weight, which = np.empty(shape), np.empty(shape, np.int32)
+    log_weight, best_class = np.empty(shape), np.empty(shape, np.int32)
     floored = np.where(scores.best_token >= 0, np.maximum(scores.best, cpu.FLOOR), -np.inf)
     kernel: Any = path_kernels.group_maxima
-    kernel(floored, edges.members_first, edges.members, log_weight, which)
+    kernel(floored, edges.members_first, edges.members, log_weight, best_class)
     path, _ = cpu.best_path(log_weight, automaton)
-    at = np.arange(scores.length)
-    return scores.best_token[at, which[at, path]].astype(np.int64)
+    positions = np.arange(scores.length)
+    return scores.best_token[positions, best_class[positions, path]].astype(np.int64)
 
 
 def draw_string(

@@ -259,11 +259,11 @@ def best_string(scores: Scores, automaton: TokenAutomaton) -> tuple[float, NDArr
     _call(path_kernels.class_maxima, np.maximum(log_probs, FLOOR), automaton.unsigned_class_of, best, best_token)
     edges = automaton.edges
     log_weight = np.empty((scores.length, edges.n_groups))
-    which = np.empty((scores.length, edges.n_groups), np.int32)
-    _call(path_kernels.group_maxima, best, edges.members_first, edges.members, log_weight, which)
+    best_class = np.empty((scores.length, edges.n_groups), np.int32)
+    _call(path_kernels.group_maxima, best, edges.members_first, edges.members, log_weight, best_class)
     path, _ = best_path(log_weight, automaton)
     at = np.arange(scores.length)
-    ids = best_token[at, which[at, path]].astype(np.int64)
+    ids = best_token[at, best_class[at, path]].astype(np.int64)
     return float(log_probs[at, ids].sum()), ids
 
 

@@ -185,8 +185,8 @@ class PartialString:
         best_token = scores.best_token
         largest = np.where(best_token >= 0, np.maximum(scores.best, cpu.FLOOR), -np.inf)
         by_group = np.empty((len(rows), edges.n_groups))
-        which = np.empty(by_group.shape, np.int32)
-        path_kernels.group_maxima(largest, edges.members_first, edges.members, by_group, which)
+        best_class = np.empty(by_group.shape, np.int32)
+        path_kernels.group_maxima(largest, edges.members_first, edges.members, by_group, best_class)
         weight = np.zeros((length, edges.n_groups))
         partial_kernels.decided_groups(self._labels, edges.members_first, edges.members, weight)
         with np.errstate(divide="ignore"):
@@ -194,7 +194,7 @@ class PartialString:
         weight[self.at[rows]] = by_group
         path, _ = cpu.best_path(weight, automaton)
         at = np.arange(len(rows))
-        return best_token[at, which[at, path[self.at[rows]]]].astype(np.int64)
+        return best_token[at, best_class[at, path[self.at[rows]]]].astype(np.int64)
 
     def log_p_language_given(self, chosen: NDArray[np.int64], ids: NDArray[np.int64]) -> float:
         """log P(L) given these tokens at some open positions, with the distributions at the other positions."""

@@ -258,12 +258,12 @@ class TokenAutomaton:
         order = np.lexsort((edges.tail, edges.group, edges.head))
         tail, group, head = edges.tail[order], edges.group[order], edges.head[order]
         begins = np.flatnonzero((np.diff(head, prepend=n) != 0) | (np.diff(group, prepend=0) != 0))
-        which, sets = _group_sets(tail.view(np.int32), begins, np.append(begins, len(tail))[1:], n)
+        set_of_arrow, sets = _group_sets(tail.view(np.int32), begins, np.append(begins, len(tail))[1:], n)
         node_of_set = np.array([tails[0] for tails in sets], np.uint32)
         shared = sorted((i for i, tails in enumerate(sets) if len(tails) > 1), key=node_of_set.__getitem__)
         hubs = [sets[i] for i in shared]  # hubs of neighbouring states are neighbours in memory
         node_of_set[shared] = n + np.arange(len(hubs))
-        node, group, head = node_of_set[which], group[begins], head[begins]
+        node, group, head = node_of_set[set_of_arrow], group[begins], head[begins]
         by_node = np.argsort(node, kind="stable")
         return Arrows(
             in_first=np.searchsorted(head, np.arange(n + 1)).astype(np.int64),

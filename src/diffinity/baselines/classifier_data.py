@@ -247,12 +247,12 @@ def near_miss(
     """
     text, end = before_end(ids, vocabulary.eos_id), vocabulary.eos_id
     words = _words(text, vocabulary)
-    for place in np.concatenate([rng.permutation(len(words)) for _ in range(ROUNDS)]):
-        changed = _changed(words, int(place), vocabulary, donors[int(rng.integers(len(donors)))], rng)
+    for word_index in np.concatenate([rng.permutation(len(words)) for _ in range(ROUNDS)]):
+        changed = _changed(words, int(word_index), vocabulary, donors[int(rng.integers(len(donors)))], rng)
         # The text must fail, not its missing end: it may not grow into the last position.
         if len(changed) < len(ids) and not constraint.accepts(vocabulary.spell(changed)):
-            rest = ids[len(text) :]
-            return [*changed, *rest, *([end] * len(ids) if end is not None else rest)][: len(ids)]
+            padding = ids[len(text) :]
+            return [*changed, *padding, *([end] * len(ids) if end is not None else padding)][: len(ids)]
     return None
 
 
@@ -267,15 +267,15 @@ def _words(text: Sequence[int], vocabulary: Vocabulary) -> list[list[int]]:
 
 def _changed(
     words: list[list[int]],
-    place: int,
+    word_index: int,
     vocabulary: Vocabulary,
     donor: Sequence[int],
     rng: np.random.Generator,
 ) -> list[int]:
-    """The tokens with a change at word `place`; other words come from the donor's text."""
+    """The tokens with a change at word `word_index`; other words come from the donor's text."""
     kind = rng.choice(["replace", "delete", "swap", "token"])
     offered = _words(before_end(donor, vocabulary.eos_id), vocabulary)
-    before, word, after = words[:place], words[place], words[place + 1 :]
+    before, word, after = words[:word_index], words[word_index], words[word_index + 1 :]
     if kind == "swap" and after:
         changed = [*before, after[0], word, *after[1:]]
     elif kind == "replace" and offered:

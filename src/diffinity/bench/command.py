@@ -224,7 +224,7 @@ def _duration(seconds: float) -> str:
     >>> _duration(3700), _duration(42)
     ('1 h 01 min', '42 s')
     """
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remaining_seconds = divmod(round(seconds), 60)
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+    return f"{minutes} min {remaining_seconds:02d} s" if minutes else f"{remaining_seconds} s"

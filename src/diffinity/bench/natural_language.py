@@ -60,8 +60,8 @@ def _distinct(template: Template, n_words: int, seed: int) -> list[Sentence]:
 
 def _draw(rng: Random, n: int) -> tuple[str, ...]:
     """`n` different words. Only `random()` is guaranteed to give the same numbers in every version of Python."""
-    left = list(WORDS)
-    return tuple(left.pop(int(rng.random() * len(left))) for _ in range(n))
+    remaining = list(WORDS)
+    return tuple(remaining.pop(int(rng.random() * len(remaining))) for _ in range(n))
 
 
 def _case(number: int, sentence: Sentence) -> Case:

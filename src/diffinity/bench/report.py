@@ -262,11 +262,11 @@ def _study_numbers(run: Run) -> tuple[tuple[Any, ...], ...]:
     """The numbers of a study's rows, named by the text fields of the row."""
     numbers = []
     for row in run.study:
-        words = " ".join(str(value) for value in row.values() if isinstance(value, str))
+        label = " ".join(str(value) for value in row.values() if isinstance(value, str))
         for name, value in row.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
                 numbers.append(
-                    (run.path.name, run.suite, words, "all", name, _digits(value), "", "", row.get("n", ""))
+                    (run.path.name, run.suite, label, "all", name, _digits(value), "", "", row.get("n", ""))
                 )
     return tuple(numbers)
 

@@ -203,16 +203,16 @@ def _fingerprints(models: Models, names: Sequence[str]) -> dict[str, dict[str, s
 
 def _case_command(request: Request, settings: Mapping[str, Any], jobs: int | None) -> str:
     """The command of the run, with all settings and without paths of this machine."""
-    words = ["diffinity", "bench", "run", request.suite, "--out", request.out.name]
-    words += ["--quick"] if request.quick else []
-    words += ["--systems", ",".join(request.systems)] if request.systems else []
+    command = ["diffinity", "bench", "run", request.suite, "--out", request.out.name]
+    command += ["--quick"] if request.quick else []
+    command += ["--systems", ",".join(request.systems)] if request.systems else []
     for name in ("samples", "length", "steps", "seed"):
-        words += [f"--{name}", str(settings[name])]
-    words += ["--jobs", str(jobs)] if jobs is not None else []
-    words += ["--ray"] if request.ray else []
+        command += [f"--{name}", str(settings[name])]
+    command += ["--jobs", str(jobs)] if jobs is not None else []
+    command += ["--ray"] if request.ray else []
     if request.schemas is not None:
-        words += ["--schemas", Path(request.schemas).name, "--selection", request.selection]
-    return shlex.join([*words, *_models_named(request.models)])
+        command += ["--schemas", Path(request.schemas).name, "--selection", request.selection]
+    return shlex.join([*command, *_models_named(request.models)])
 
 
 def study_command(request: Request) -> str:
@@ -221,13 +221,13 @@ def study_command(request: Request) -> str:
     >>> study_command(Request("fidelity", Path("some/run"), quick=True, samples=50))
     'diffinity bench run fidelity --out run --quick --seed 0 --samples 50'
     """
-    words = ["diffinity", "bench", "run", request.suite, "--out", request.out.name]
-    words += ["--quick"] if request.quick else []
-    words += ["--systems", ",".join(request.systems)] if request.systems else []
-    words += ["--seed", str(request.seed)]
+    command = ["diffinity", "bench", "run", request.suite, "--out", request.out.name]
+    command += ["--quick"] if request.quick else []
+    command += ["--systems", ",".join(request.systems)] if request.systems else []
+    command += ["--seed", str(request.seed)]
     for name in ("samples", "steps", "length"):
-        words += [f"--{name}", str(getattr(request, name))] if getattr(request, name) is not None else []
-    return shlex.join([*words, *_models_named(request.models)])
+        command += [f"--{name}", str(getattr(request, name))] if getattr(request, name) is not None else []
+    return shlex.join([*command, *_models_named(request.models)])
 
 
 def _models_named(models: Models) -> list[str]:

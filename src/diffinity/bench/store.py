@@ -157,10 +157,13 @@ class RunFolder:
 
     def put_in_order(self, systems: Sequence[str], cases: Sequence[str]) -> None:
         """Sort the lines by system, case and index, so that the file does not depend on the order of workers."""
-        place = {name: i for i, name in enumerate(systems)}, {name: i for i, name in enumerate(cases)}
+        positions = {name: i for i, name in enumerate(systems)}, {name: i for i, name in enumerate(cases)}
 
         def rank(row: SampleRow) -> tuple[int, str, int, str, int]:
-            system, case = place[0].get(row.system, len(place[0])), place[1].get(row.case, len(place[1]))
+            system, case = (
+                positions[0].get(row.system, len(positions[0])),
+                positions[1].get(row.case, len(positions[1])),
+            )
             return system, row.system, case, row.case, row.index
 
         ordered = sorted(self._rows.values(), key=rank)

@@ -187,9 +187,9 @@ def summarise(results: Results, system: str, category: str | None = None) -> Sum
 
 
 def perplexity_of(
-    results: Results, cases: Iterable[Sequence[SampleRow]], which: Callable[[SampleRow], bool]
+    results: Results, cases: Iterable[Sequence[SampleRow]], is_selected: Callable[[SampleRow], bool]
 ) -> Interval:
-    """The geometric mean perplexity of the samples that `which` selects; all samples have the same weight.
+    """The geometric mean perplexity of the samples that `is_selected` accepts; all have the same weight.
 
     >>> rows = example().rows("auto").values()
     >>> round(perplexity_of(example(), rows, lambda row: bool(row.valid)).estimate, 3)
@@ -197,7 +197,7 @@ def perplexity_of(
     """
     totals, counts = [], []
     for lines in cases:
-        scored = [results.log_perplexity(row) for row in lines if row.outcome == "sample" and which(row)]
+        scored = [results.log_perplexity(row) for row in lines if row.outcome == "sample" and is_selected(row)]
         measured = [score for score in scored if score is not None]
         totals.append(sum(measured))
         counts.append(len(measured))

@@ -57,8 +57,8 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
     command_parameters = inspect.signature(command, eval_str=True).parameters.values()
     parameters = [parameter for parameter in command_parameters if parameter.name != "settings"]
-    at = next(i for i, parameter in enumerate(parameters) if parameter.name == "n") + 1
-    parameters[at:at] = [_parameter(option) for option in options]
+    insert_at = next(i for i, parameter in enumerate(parameters) if parameter.name == "n") + 1
+    parameters[insert_at:insert_at] = [_parameter(option) for option in options]
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return wrapped

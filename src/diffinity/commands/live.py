@@ -55,12 +55,12 @@ class LiveDrafts:
 
     def _draft(self, frame: Frame, index: int) -> Text:
         ids = self._pieces.before_end(frame.tokens[index].tolist())
-        draft, place = Text(), 0
+        draft, position = Text(), 0
         for number, size in self._pieces.spelled(ids):
-            sure = int(frame.confidence[index, place : place + size].min())
-            style = "dim" if sure < 50 else "" if sure < 95 else "bold"
+            confidence = int(frame.confidence[index, position : position + size].min())
+            style = "dim" if confidence < 50 else "" if confidence < 95 else "bold"
             draft.append(visible(self._pieces.known[number]), style=style)
-            place += size
+            position += size
         return draft
 
 

@@ -283,12 +283,12 @@ class ByteDFA:
         b'abc'
         """
         nfa = NfaBuilder()
-        start = place = nfa.state()
+        start = current = nfa.state()
         for part in (self, *others):
             after = nfa.state()
-            nfa.embed(part, place, after)
-            place = after
-        return nfa.build(start, [place])
+            nfa.embed(part, current, after)
+            current = after
+        return nfa.build(start, [current])
 
     def star(self) -> ByteDFA:
         """Any number of repetitions of this language.

@@ -104,8 +104,8 @@ def _layout(dfa: ByteDFA, n_drawn: int) -> _Layout:
         column.sort(key=lambda s: sum(height[p] for p in parents[s]) / max(len(parents[s]), 1))
         for i, s in enumerate(column):
             height[s] = (tallest - len(column)) / 2 + i
-    place = [(float(MARGIN + COLUMN * depth[s]), MARGIN + ROW * height[s]) for s in range(n_drawn)]
-    return _Layout(place, 2 * MARGIN + COLUMN * (len(columns) - 1) + 70, 2 * MARGIN + ROW * (tallest - 1) + 30)
+    centres = [(float(MARGIN + COLUMN * depth[s]), MARGIN + ROW * height[s]) for s in range(n_drawn)]
+    return _Layout(centres, 2 * MARGIN + COLUMN * (len(columns) - 1) + 70, 2 * MARGIN + ROW * (tallest - 1) + 30)
 
 
 def to_svg(dfa: ByteDFA, max_states: int) -> str:
@@ -136,15 +136,15 @@ def to_svg(dfa: ByteDFA, max_states: int) -> str:
     return "\n".join([*parts, "</svg>"])
 
 
-def _arrow(place: list[tuple[float, float]], source: int, target: int, label: str) -> str:
-    x, y = place[source]
+def _arrow(centres: list[tuple[float, float]], source: int, target: int, label: str) -> str:
+    x, y = centres[source]
     if target < 0:
         path, at = f"M{x + RADIUS:g} {y:g}h34", (x + 40, y - 6)
         return _drawn(path, at, label, ' stroke-dasharray="3 3"')
     if target == source:
         path = f"M{x - 8:g} {y - 14:g}C{x - 26:g} {y - 48:g} {x + 26:g} {y - 48:g} {x + 8:g} {y - 14:g}"
         return _drawn(path, (x, y - 42), label, "")
-    u, v = place[target]
+    u, v = centres[target]
     length = float(np.hypot(u - x, v - y))
     nx, ny = (v - y) / length, (x - u) / length
     # Straight to the next column; longer arrows, and arrows back or within a column, are bent.
@@ -164,9 +164,9 @@ def _towards(centre: tuple[float, float], other: tuple[float, float]) -> tuple[f
 
 def _drawn(path: str, at: tuple[float, float], label: str, dash: str) -> str:
     """An edge and its label, with a white outline as a second text: not every viewer supports `paint-order`."""
-    place = f'<text x="{at[0]:g}" y="{at[1]:g}" text-anchor="middle"'
+    text_start = f'<text x="{at[0]:g}" y="{at[1]:g}" text-anchor="middle"'
     return (
         f'<path d="{path}" fill="none" stroke="#556"{dash} marker-end="url(#tip)"/>'
-        f'{place} aria-hidden="true" stroke="#fff" stroke-width="3" stroke-linejoin="round">{label}</text>'
-        f'{place} fill="#334">{label}</text>'
+        f'{text_start} aria-hidden="true" stroke="#fff" stroke-width="3" stroke-linejoin="round">{label}</text>'
+        f'{text_start} fill="#334">{label}</text>'
     )

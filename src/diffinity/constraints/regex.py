@@ -240,14 +240,14 @@ class _Machine:
 
     def finish(self, members: list[I32]) -> tuple[Nfa, I32]:
         """The machine over classes, one edge per class of each set; and its anchors."""
-        (source, which, target), (eps_source, eps_target), anchors = self.columns()
+        (source, char_set, target), (eps_source, eps_target), anchors = self.columns()
         sizes = np.array([len(m) for m in members], np.int64)
-        width = sizes[which] if which.size else np.zeros(0, np.int64)
+        width = sizes[char_set] if char_set.size else np.zeros(0, np.int64)
         self._budget.check("nfa_edges", int(width.sum()), DOING)
         flat = np.concatenate([np.empty(0, np.int32), *members])
         begin = np.cumsum(sizes) - sizes
         offset = np.arange(int(width.sum())) - np.repeat(np.cumsum(width) - width, width)
-        label = flat[np.repeat(begin[which], width) + offset] if which.size else np.empty(0, np.int32)
+        label = flat[np.repeat(begin[char_set], width) + offset] if char_set.size else np.empty(0, np.int32)
         columns = (np.repeat(source, width), label, np.repeat(target, width), eps_source, eps_target)
         return Nfa(self._n_states, *(np.ascontiguousarray(c, np.int32) for c in columns)), anchors
 

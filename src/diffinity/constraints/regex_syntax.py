@@ -240,7 +240,7 @@ def _convert(tree: Any, flags: int, pattern: str) -> Node:
 def _node(op: Any, value: Any, flags: int, pattern: str) -> Node:
     if op in _INSTEAD:
         reason, starts = _INSTEAD[op]
-        place = next(
+        position = next(
             (
                 at + (len(token) - 1 if token[0] in "*+?{" else 0)
                 for at, token in tokens(pattern, bool(flags & re.VERBOSE))
@@ -248,7 +248,7 @@ def _node(op: Any, value: Any, flags: int, pattern: str) -> Node:
             ),
             None,
         )
-        raise ConstraintSyntaxError(reason, pattern, place)
+        raise ConstraintSyntaxError(reason, pattern, position)
     if op is sre.BRANCH:
         return Either(tuple(_convert(branch, flags, pattern) for branch in value[1]))
     if op is sre.SUBPATTERN:

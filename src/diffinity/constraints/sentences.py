@@ -181,8 +181,8 @@ class Sentence(Constraint):
             return contains_words(*self.wanted, ignore_case=case)
         if self.template in ("prefix", "suffix"):
             assert n is not None
-            place = word_at if self.template == "prefix" else word_from_end
-            return place(n, self.wanted[0], ignore_case=case)
+            template_function = word_at if self.template == "prefix" else word_from_end
+            return template_function(n, self.wanted[0], ignore_case=case)
         first, second = self.wanted
         return between(first, second, n, ignore_case=case)
 

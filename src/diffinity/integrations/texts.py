@@ -46,8 +46,8 @@ class Texts:
         self._rows: dict[tuple[int, int, tuple[int, ...]], Rows] = {}
         for i, automaton in enumerate(self._aligned):
             if automaton.is_empty:
-                which = f"constraint {i}" if len(constraints) > 1 else "the constraint"
-                raise InfeasibleConstraint(f"no sequence of this tokenizer's tokens satisfies {which}")
+                name = f"constraint {i}" if len(constraints) > 1 else "the constraint"
+                raise InfeasibleConstraint(f"no sequence of this tokenizer's tokens satisfies {name}")
 
     def rows(self, n: int, vocab_size: int, ends: Sequence[int] | None) -> Rows:
         """The automata of a batch of n rows, over logits of `vocab_size` tokens, with the tokens that end a text.
@@ -119,13 +119,13 @@ class Rows:
         return window
 
 
-def _infeasible(row: int, automaton: TokenAutomaton, left: int) -> InfeasibleConstraint:
+def _infeasible(row: int, automaton: TokenAutomaton, tokens_left: int) -> InfeasibleConstraint:
     shortest = automaton.shortest()
     shortest_length = (
         "no number of tokens would do" if shortest is None else f"the shortest text has {len(shortest)}"
     )
     return InfeasibleConstraint(
-        f"row {row}: no text that satisfies the constraint fits the {left} tokens that are left "
+        f"row {row}: no text that satisfies the constraint fits the {tokens_left} tokens that are left "
         f"({shortest_length})"
     )
 

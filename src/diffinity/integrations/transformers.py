@@ -118,30 +118,33 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     def _next_token(self, input_ids: Tensor, scores: Tensor, running: Mapping[str, Any] | None) -> Tensor:
         call, rows = self._current(input_ids, scores, running)
         states = rows.states(input_ids[:, call.prompt_length :])
-        left = call.budget - (input_ids.shape[1] - call.prompt_length)
-        if left <= 0:
+        tokens_left = call.budget - (input_ids.shape[1] - call.prompt_length)
+        if tokens_left <= 0:
             return scores
-        out = scores
+        masked_scores = scores
         for i, (state, automaton) in enumerate(zip(states, rows.automata, strict=True)):
             if state < 0:
                 self._check_left(i, input_ids.shape[1] - call.prompt_length, running)
                 continue
-            mask = self._mask(automaton, state, left, scores.device)
+            mask = self._mask(automaton, state, tokens_left, scores.device)
             if mask is None:
-                rows.window(i, input_ids[i, call.prompt_length :].cpu().numpy(), 0, left)  # raises
+                rows.window(i, input_ids[i, call.prompt_length :].cpu().numpy(), 0, tokens_left)  # raises
                 continue
             if mask.numel() == 0:
                 continue
-            if out is scores:
-                out = scores.clone()
-            out[i].masked_fill_(mask, -torch.inf)
-            if out[i].max() == -torch.inf:  # other processors forbid all allowed tokens: the constraint prevails
-                out[i].masked_fill_(~mask, 0.0)
-        return out
+            if masked_scores is scores:
+                masked_scores = scores.clone()
+            masked_scores[i].masked_fill_(mask, -torch.inf)
+            if masked_scores[i].max() == -torch.inf:
+                # Other processors forbid all allowed tokens: the constraint prevails.
+                masked_scores[i].masked_fill_(~mask, 0.0)
+        return masked_scores
 
-    def _mask(self, automaton: TokenAutomaton, state: int, left: int, device: torch.device) -> Tensor | None:
+    def _mask(
+        self, automaton: TokenAutomaton, state: int, tokens_left: int, device: torch.device
+    ) -> Tensor | None:
         """(V,): the tokens after which the text can't be completed; empty if there are none, None for all."""
-        finishing = automaton.finishing(left - 1)
+        finishing = automaton.finishing(tokens_left - 1)
         key = id(automaton), state, id(finishing), str(device)
         if key not in self._masks:
             by_class: NDArray[np.bool_] = (automaton.next[state] < 0) | ~finishing[automaton.next[state]]
@@ -223,11 +226,11 @@ def _temperature(processor: ConstraintLogitsProcessor, running: Mapping[str, Any
         return 1.0
     processors = list(running["logits_processor"] or [])
     temperature, is_later = 1.0, False
-    for other in processors:
-        if is_later and hasattr(other, "t_min") and hasattr(other, "max_denoising_steps"):
-            share = running["cur_step"] / other.max_denoising_steps
-            temperature *= float(other.t_min + (other.t_max - other.t_min) * share)
-        is_later = is_later or other is processor
+    for candidate in processors:
+        if is_later and hasattr(candidate, "t_min") and hasattr(candidate, "max_denoising_steps"):
+            share = running["cur_step"] / candidate.max_denoising_steps
+            temperature *= float(candidate.t_min + (candidate.t_max - candidate.t_min) * share)
+        is_later = is_later or candidate is processor
     return temperature if temperature > 0 else 1.0
 
 

@@ -205,9 +205,9 @@ class Draws:
         ]
 
     def _draw_rows(self, shape: tuple[int, ...], draw: Callable[..., Tensor]) -> Tensor:
-        first, *rest = shape if shape else (1,)
+        first, *other_sizes = shape if shape else (1,)
         drawn = [
-            draw((self._rows * first, *rest), generator=generator, dtype=torch.float64)
+            draw((self._rows * first, *other_sizes), generator=generator, dtype=torch.float64)
             for generator in self._generators
         ]
         return torch.stack(drawn).view(len(self), *shape)

@@ -71,8 +71,8 @@ class Reader:
         before = tokens[:, : self._cached.shape[1]]
         if torch.equal(before, self._cached):
             return list(range(len(before)))
-        place = {tuple(row): i for i, row in enumerate(self._cached.tolist())}
-        rows = [place.get(tuple(row), -1) for row in before.tolist()]
+        row_of_tokens = {tuple(row): i for i, row in enumerate(self._cached.tolist())}
+        rows = [row_of_tokens.get(tuple(row), -1) for row in before.tolist()]
         return None if -1 in rows else rows
 
 
@@ -171,16 +171,16 @@ class CausalProcess:
             ids = scores.argmax(axis=1)
         else:
             ids, log_total = draw_tokens(scores, uniforms[running], self.top_p)
-        at = np.arange(len(running))
+        rows = np.arange(len(running))
         tokens, log_p_text, states = state.tokens.clone(), state.log_p_text.clone(), state.states.copy()
         tokens[running, state.step] = torch.from_numpy(ids)
-        log_p_text[running] += torch.from_numpy(log_p[at, ids])
+        log_p_text[running] += torch.from_numpy(log_p[rows, ids])
         if log_psi is not None:
             for i, token in zip(running, ids, strict=True):
                 automaton = self.automata[i]
                 states[i] = automaton.next[states[i], automaton.class_of[token]]
             if log_ratio is not None:
-                log_ratio[running] = torch.from_numpy(np.where(dead, -np.inf, log_total - log_psi[at, ids]))
+                log_ratio[running] = torch.from_numpy(np.where(dead, -np.inf, log_total - log_psi[rows, ids]))
         return replace(next_state, tokens=tokens, log_p_text=log_p_text, states=states)
 
     def finish(self, state: CausalState) -> Ending:

@@ -41,15 +41,15 @@ class TokenPrediction:
 
     def select(self, rows: Tensor) -> TokenPrediction:
         """The prediction of some rows."""
-        place = {int(row): i for i, row in enumerate(self.running.tolist())}
-        moved = [(new, place[old]) for new, old in enumerate(rows.tolist()) if old in place]
-        at = [i for _, i in moved]
+        index_of_row = {int(row): i for i, row in enumerate(self.running.tolist())}
+        moved = [(new, index_of_row[old]) for new, old in enumerate(rows.tolist()) if old in index_of_row]
+        indices = [i for _, i in moved]
         return replace(
             self,
             running=torch.tensor([new for new, _ in moved], dtype=torch.long),
-            network_logits=self.network_logits[at],
+            network_logits=self.network_logits[indices],
             batch=len(rows),
-            strings=None if self.strings is None else tuple(self.strings[i] for i in at),
+            strings=None if self.strings is None else tuple(self.strings[i] for i in indices),
             log_acceptance=None if self.log_acceptance is None else self.log_acceptance[rows],
         )
 

@@ -203,8 +203,8 @@ def _log_ratio(
     neither = np.full_like(now, -1)  # a clean token that is neither of the two
     base = log_bridge(moved, now, neither, t, s, vocab)
     for clean in (now, moved):
-        at = torch.from_numpy(clean)
-        logits[rows, at] = string.logits[rows, at].double().cpu() + torch.from_numpy(
+        ids = torch.from_numpy(clean)
+        logits[rows, ids] = string.logits[rows, ids].double().cpu() + torch.from_numpy(
             log_bridge(moved, now, clean, t, s, vocab) - base
         )
     reweighted = PartialString.of(logits, torch.full((len(now),), OPEN), string.automaton)

@@ -198,12 +198,12 @@ class Batcher:
                 if len(busy) < self._settings.max_batches and free:
                     first = free[0].job
                     rows = [row for row in free if row.job.group == first.group][: self._settings.max_batch]
-                    left = first.arrived + self._settings.batch_delay - time.monotonic()
-                    if len(rows) == self._settings.max_batch or left <= 0:
+                    seconds_left = first.arrived + self._settings.batch_delay - time.monotonic()
+                    if len(rows) == self._settings.max_batch or seconds_left <= 0:
                         self._take(rows)
                         return rows
                     if wait:
-                        self._changed.wait(left)
+                        self._changed.wait(seconds_left)
                         continue
                 if self._closed or not wait:
                     return []

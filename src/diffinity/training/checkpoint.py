@@ -51,16 +51,16 @@ def save(folder: Path, progress: Progress, settings: dict[str, Any], parts: dict
 def load(folder: Path) -> tuple[Progress, dict[str, Any], dict[str, dict[str, Tensor]]] | None:
     """The last complete checkpoint of a run, or None."""
     candidates = [folder / "checkpoint", folder / "checkpoint.old"]
-    place = next((c for c in candidates if (c / STATE).is_file() and (c / TENSORS).is_file()), None)
-    if place is None:
+    stored = next((c for c in candidates if (c / STATE).is_file() and (c / TENSORS).is_file()), None)
+    if stored is None:
         return None
     try:
-        state = json.loads((place / STATE).read_text())
-        flat = load_file(place / TENSORS)
+        state = json.loads((stored / STATE).read_text())
+        flat = load_file(stored / TENSORS)
         saved = dict(state["progress"])
         progress = Progress(**{**saved, "cursor": Cursor(**saved["cursor"])})
     except Exception as error:
-        raise CheckpointError(f"the checkpoint {place} can't be read: {error}") from None
+        raise CheckpointError(f"the checkpoint {stored} can't be read: {error}") from None
     parts: dict[str, dict[str, Tensor]] = {}
     for key, tensor in flat.items():
         part, _, name = key.partition("/")

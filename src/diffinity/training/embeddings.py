@@ -63,15 +63,15 @@ def _pairs(batches: Iterable[Tensor], vocab_size: int, eos: int) -> tuple[Tensor
     def counted() -> tuple[Tensor, Tensor]:
         new_keys = torch.cat(waiting) if waiting else keys[:0]
         weights = torch.cat([counts, torch.ones(len(new_keys), dtype=torch.float64)])
-        pairs, at = torch.cat([keys, new_keys]).unique(return_inverse=True)  # type: ignore[no-untyped-call]
-        return pairs, torch.bincount(at, weights, len(pairs))
+        pairs, index_of_pair = torch.cat([keys, new_keys]).unique(return_inverse=True)  # type: ignore[no-untyped-call]
+        return pairs, torch.bincount(index_of_pair, weights, len(pairs))
 
     for tokens in batches:
-        for place, offset in enumerate(OFFSETS):
+        for offset_index, offset in enumerate(OFFSETS):
             token = tokens[:, max(0, -offset) : tokens.shape[1] - max(0, offset)].flatten()
             neighbour = tokens[:, max(0, offset) : tokens.shape[1] + min(0, offset)].flatten()
             inside = (token != eos) | (neighbour != eos)
-            waiting.append((token * wide + place * vocab_size + neighbour)[inside])
+            waiting.append((token * wide + offset_index * vocab_size + neighbour)[inside])
         if sum(map(len, waiting)) > COUNTED_TOGETHER:
             keys, counts = counted()
             waiting.clear()

@@ -53,7 +53,7 @@ def export(
     The diffusion model gets the bigrams of the training documents `data`.
     """
     models: dict[str, PretrainedLM] = {}
-    for name, place in FOLDERS.items():
+    for name, name_of_folder in FOLDERS.items():
         source = runs / name / "model"
         if not source.is_dir():
             continue
@@ -64,10 +64,10 @@ def export(
             if data is not None:
                 documents = data.first(BIGRAM_DOCUMENTS)
                 model.bigrams = fit_bigrams(documents, model.tokenizer, model.eos_token_id or 0)
-        if (folder / place).exists():
-            shutil.rmtree(folder / place)
-        model.save_pretrained(folder / place)
-        models[name] = KINDS[name].from_pretrained(str(folder / place))
+        if (folder / name_of_folder).exists():
+            shutil.rmtree(folder / name_of_folder)
+        model.save_pretrained(folder / name_of_folder)
+        models[name] = KINDS[name].from_pretrained(str(folder / name_of_folder))
     return models
 
 

@@ -340,10 +340,12 @@ def check_same_kind(kind: str, model: PretrainedLM) -> None:
 def make_optimizers(network: nn.Module, settings: TrainingSettings) -> list[optim.Optimizer]:
     """Muon for the matrices inside the blocks, AdamW for everything else."""
     hidden = [p for name, p in network.named_parameters() if p.requires_grad and is_hidden_matrix(name, p)]
-    other = [p for name, p in network.named_parameters() if p.requires_grad and not is_hidden_matrix(name, p)]
+    other_parameters = [
+        p for name, p in network.named_parameters() if p.requires_grad and not is_hidden_matrix(name, p)
+    ]
     muon = Muon([{"params": hidden, "full_lr": settings.muon_lr}], lr=settings.muon_lr, bfloat16=settings.bfloat16)
     adam = optim.AdamW(
-        [{"params": other, "full_lr": settings.adam_lr}],
+        [{"params": other_parameters, "full_lr": settings.adam_lr}],
         lr=settings.adam_lr,
         betas=(0.9, 0.98),
         weight_decay=0.0,

@@ -59,9 +59,9 @@ def collect(
     for name in places:
         known_source(name)
     english: list[Document] = []
-    for name, place in places.items():
+    for name, path in places.items():
         form = known_source(name).form
-        documents = _distinct(name, place)
+        documents = _distinct(name, path)
         if form == "json":
             yield from documents
         else:
@@ -79,11 +79,11 @@ def collect(
             yield document
 
 
-def _distinct(name: str, place: str | Path) -> Iterator[Document]:
+def _distinct(name: str, path: str | Path) -> Iterator[Document]:
     form = known_source(name).form
     seen_keys: set[int] = set()
     shapes: Counter[str] = Counter()
-    for raw in read_source(name, place):
+    for raw in read_source(name, path):
         for text in pieces(raw if form == "json" else plain(raw), form):
             if not well_formed(text, form):
                 continue
