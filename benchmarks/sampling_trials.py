@@ -176,13 +176,13 @@ def _logits_of(process: GaussianProcess, state: SamplerState) -> Tensor:
 def as_kind(kind: type[PlaidLM]) -> Callable[[PlaidLM], PlaidLM]:
     """The same weights under another class."""
 
-    def made(model: PlaidLM) -> PlaidLM:
+    def converted(model: PlaidLM) -> PlaidLM:
         modules: PlaidModules = model.modules
         other = kind(modules, model.tokenizer, model.eos_token_id, model.sampling_defaults)
         other.bigrams = model.bigrams
         return other
 
-    return made
+    return converted
 
 
 def chain(scale: float) -> Callable[[Sequence[TokenAutomaton]], Guidance]:
