@@ -54,18 +54,18 @@ def chain_acceptance(
     independent = acceptance(logits, automata, logits=True, softmax=softmax, backend=backend)
     log_p_language, marginals = independent.log_p_language.clone(), independent.marginals
     probs = softmax.detach().cpu().float()
-    conditional = marginals.detach().cpu().float()
+    given = marginals.detach().cpu().float()
     count = min(candidates, probs.shape[2])
-    top = torch.cat([conditional.topk(count, dim=2).indices, probs.topk(count, dim=2).indices], dim=2).numpy()
+    top = torch.cat([given.topk(count, dim=2).indices, probs.topk(count, dim=2).indices], dim=2).numpy()
     changed = False
     for i, automaton in enumerate(automata):
         if automaton.n_states > MOST_STATES or not bool(independent.possible[i]):
             continue
-        value = _one_sample(probs[i].numpy(), conditional[i].numpy(), top[i], automaton, bigrams)
+        value = _one_sample(probs[i].numpy(), given[i].numpy(), top[i], automaton, bigrams)
         if value > -np.inf:
             log_p_language[i] = value
             changed = True
-    return Acceptance(log_p_language, conditional.to(marginals) if changed else marginals)
+    return Acceptance(log_p_language, given.to(marginals) if changed else marginals)
 
 
 def _one_sample(
@@ -84,13 +84,11 @@ def _one_sample(
     moves = np.empty((length - 1, width, width))
     pairs = (bigrams.first, bigrams.successor, bigrams.ratio, bigrams.unseen)
     kernels.couplings(mass, token, size, *pairs, ROUNDS, moves)
-    posterior = np.empty((length, width))
+    given = np.empty((length, width))
     live = automaton.live(length)
     value: float = kernels.chain_marginals(
-        mass, cls, size, moves, automaton.next, automaton.start, automaton.accepting, live, posterior
+        mass, cls, size, moves, automaton.next, automaton.start, automaton.accepting, live, given
     )
     if value > -np.inf:
-        kernels.spread(
-            probs, marginals, automaton.class_of, token, cls, mass, size, posterior, automaton.n_classes
-        )
+        kernels.spread(probs, marginals, automaton.class_of, token, cls, mass, size, given, automaton.n_classes)
     return value

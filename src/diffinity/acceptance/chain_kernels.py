@@ -155,9 +155,9 @@ def _chain_marginals(
     length, states = mass.shape[0], after.shape[0]
     log_total = 0.0
     for i in range(size[0]):
-        target = after[start, cls[0, i]] if cls[0, i] >= 0 else -1
-        if target >= 0 and live[1, target]:
-            forward[0, i, target] = mass[0, i]
+        there = after[start, cls[0, i]] if cls[0, i] >= 0 else -1
+        if there >= 0 and live[1, there]:
+            forward[0, i, there] = mass[0, i]
     for k in range(length):
         if k > 0:
             n, m = size[k - 1], size[k]
@@ -175,9 +175,9 @@ def _chain_marginals(
             for s in range(states):
                 if used[s]:
                     for j in range(m):
-                        target = after[s, cls[k, j]] if cls[k, j] >= 0 else -1
-                        if target >= 0 and live[k + 1, target]:
-                            forward[k, j, target] += step[s, j]
+                        there = after[s, cls[k, j]] if cls[k, j] >= 0 else -1
+                        if there >= 0 and live[k + 1, there]:
+                            forward[k, j, there] += step[s, j]
         total = 0.0
         for j in range(size[k]):
             for s in range(states):
@@ -204,8 +204,8 @@ def _chain_marginals(
             for s in range(states):
                 if used[s]:
                     for j in range(m):
-                        target = after[s, cls[k + 1, j]] if cls[k + 1, j] >= 0 else -1
-                        step[s, j] = backward[j, target] if target >= 0 and live[k + 2, target] else 0.0
+                        there = after[s, cls[k + 1, j]] if cls[k + 1, j] >= 0 else -1
+                        step[s, j] = backward[j, there] if there >= 0 and live[k + 2, there] else 0.0
                     for i in range(n):
                         if forward[k, i, s] > NEGLIGIBLE:
                             total = 0.0
@@ -254,23 +254,9 @@ def choose_candidates(
     `least`; a token of `top` needs a tenth of that. The remainder is a candidate of class −1, which no state
     accepts. `token`, `cls`, `mass` (L, N) and `size` (L,) are written.
     """
-    is_candidate = np.zeros(probs.shape[1], np.bool_)
-    class_mass, class_marginal = np.empty((2, useful.shape[0]))
-    _choose_candidates(
-        probs,
-        marginals,
-        top,
-        class_of,
-        useful,
-        least,
-        token,
-        cls,
-        mass,
-        size,
-        is_candidate,
-        class_mass,
-        class_marginal,
-    )
+    taken = np.zeros(probs.shape[1], np.bool_)
+    rest, given = np.empty((2, useful.shape[0]))
+    _choose_candidates(probs, marginals, top, class_of, useful, least, token, cls, mass, size, taken, rest, given)
 
 
 @njit(nogil=True, cache=True)
@@ -285,50 +271,45 @@ def _choose_candidates(
     cls: Ints,
     mass: Floats,
     size: Ints,
-    is_candidate: NDArray[np.bool_],
-    class_mass: Floats,
-    class_marginal: Floats,
+    taken: NDArray[np.bool_],
+    rest: Floats,
+    given: Floats,
 ) -> None:
     length, vocab_size = probs.shape
     classes = useful.shape[0]
     for k in range(length):
         n = 0
-        remaining_mass = 1.0
+        left = 1.0
         for at in range(top.shape[1]):
             v = top[k, at]
-            if not is_candidate[v] and max(probs[k, v], marginals[k, v]) >= 0.1 * least:
-                is_candidate[v] = True
+            if not taken[v] and max(probs[k, v], marginals[k, v]) >= 0.1 * least:
+                taken[v] = True
                 token[k, n] = v
                 cls[k, n] = class_of[v]
                 mass[k, n] = max(float(probs[k, v]), SMALLEST)
-                remaining_mass -= mass[k, n]
+                left -= mass[k, n]
                 n += 1
         for c in range(classes):
-            class_mass[c] = 0.0
-            class_marginal[c] = 0.0
+            rest[c] = 0.0
+            given[c] = 0.0
         for v in range(vocab_size):
-            if not is_candidate[v]:
-                class_mass[class_of[v]] += probs[k, v]
-                class_marginal[class_of[v]] += marginals[k, v]
+            if not taken[v]:
+                rest[class_of[v]] += probs[k, v]
+                given[class_of[v]] += marginals[k, v]
         for c in range(classes):
-            if (
-                useful[c]
-                and (class_marginal[c] >= least or class_mass[c] >= least)
-                and class_mass[c] > 0.0
-                and n < token.shape[1] - 1
-            ):
+            if useful[c] and (given[c] >= least or rest[c] >= least) and rest[c] > 0.0 and n < token.shape[1] - 1:
                 token[k, n] = -1
                 cls[k, n] = c
-                mass[k, n] = class_mass[c]
-                remaining_mass -= class_mass[c]
+                mass[k, n] = rest[c]
+                left -= rest[c]
                 n += 1
         token[k, n] = -1
         cls[k, n] = -1
-        mass[k, n] = max(remaining_mass, 1e-12)
+        mass[k, n] = max(left, 1e-12)
         size[k] = n + 1
         for at in range(n):
             if token[k, at] >= 0:
-                is_candidate[token[k, at]] = False
+                taken[token[k, at]] = False
 
 
 def spread(
@@ -339,11 +320,11 @@ def spread(
     cls: Ints,
     mass: Floats,
     size: Ints,
-    posterior: Floats,
+    given: Floats,
     classes: int,
 ) -> None:
-    """Distribute the marginals `posterior` (L, N) of the candidates over all tokens, into `marginals` (L, V)."""
-    _spread(probs, marginals, class_of, token, cls, mass, size, posterior, np.empty(classes))
+    """Distribute the marginals of candidates `given` (L, N) over all tokens, into `marginals` (L, V)."""
+    _spread(probs, marginals, class_of, token, cls, mass, size, given, np.empty(classes))
 
 
 @njit(nogil=True, cache=True)
@@ -355,7 +336,7 @@ def _spread(
     cls: Ints,
     mass: Floats,
     size: Ints,
-    posterior: Floats,
+    given: Floats,
     factor: Floats,
 ) -> None:
     length, vocab_size = probs.shape
@@ -364,9 +345,9 @@ def _spread(
             factor[c] = 0.0
         for at in range(size[k]):
             if token[k, at] < 0 and cls[k, at] >= 0:
-                factor[cls[k, at]] = posterior[k, at] / mass[k, at]
+                factor[cls[k, at]] = given[k, at] / mass[k, at]
         for v in range(vocab_size):
             marginals[k, v] = probs[k, v] * factor[class_of[v]]
         for at in range(size[k]):
             if token[k, at] >= 0:
-                marginals[k, token[k, at]] = posterior[k, at]
+                marginals[k, token[k, at]] = given[k, at]
