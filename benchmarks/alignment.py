@@ -111,13 +111,13 @@ SUFFIXES = [
 def extended(vocabulary: Vocabulary, size: int) -> Vocabulary:
     """A larger vocabulary: the same tokens and more word forms, like a BPE with more merges."""
     tokens = list(vocabulary.tokens)
-    seen = set(tokens)
+    known_tokens = set(tokens)
     words = [t for t in vocabulary.tokens if t and len(t) > 3 and t.strip().isalpha()]
     forms = (word + suffix for suffix in SUFFIXES for word in words)
     while len(tokens) < size:
         form = next(forms)
-        if form not in seen:
-            seen.add(form)
+        if form not in known_tokens:
+            known_tokens.add(form)
             tokens.append(form)
     return Vocabulary(tokens, vocabulary.eos_id)
 

@@ -94,8 +94,8 @@ def sentence(rng: random.Random) -> Judged:
         lambda: dy.sentences.contains_words(first, second),
         lambda: dy.sentences.has_word_of_length(3 * n),
     ]
-    made = rng.choice(templates)()
-    return regex(made.pattern(), "sentence")
+    constraint = rng.choice(templates)()
+    return regex(constraint.pattern(), "sentence")
 
 
 def valid(schema: Any) -> Callable[[str], bool]:
@@ -140,16 +140,18 @@ def generated_schema(rng: random.Random) -> Judged:
 
 
 def combined(rng: random.Random) -> Judged:
-    one, two = (rng.choice([sentence, random_regex])(rng) for _ in range(2))
+    first, second = (rng.choice([sentence, random_regex])(rng) for _ in range(2))
     kind = rng.choice(["and not", "or", "and"])
     if kind == "or":
-        return Judged("algebra", one.constraint | two.constraint, lambda t: one.judge(t) or two.judge(t))
+        return Judged("algebra", first.constraint | second.constraint, lambda t: first.judge(t) or second.judge(t))
     if kind == "and":
-        both = sentence(rng), sentence(rng)
+        pair = sentence(rng), sentence(rng)
         return Judged(
-            "algebra", both[0].constraint & both[1].constraint, lambda t: both[0].judge(t) and both[1].judge(t)
+            "algebra", pair[0].constraint & pair[1].constraint, lambda t: pair[0].judge(t) and pair[1].judge(t)
         )
-    return Judged("algebra", one.constraint & ~two.constraint, lambda t: one.judge(t) and not two.judge(t))
+    return Judged(
+        "algebra", first.constraint & ~second.constraint, lambda t: first.judge(t) and not second.judge(t)
+    )
 
 
 def constraints(n: int, seed: int) -> list[Judged]:
@@ -170,18 +172,18 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model")
     parser.add_argument("--methods", nargs="+", default=["auto", "path", "posterior", "gradient", "paper", "none"])
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    model = dy.load(chosen.model)
+    model = dy.load(arguments.model)
     console = Console()
-    wanted = constraints(chosen.n, chosen.seed)
+    cases = constraints(arguments.n, arguments.seed)
     tried: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     exact: Counter[str] = Counter()
-    plain: dict[str, Counter[str]] = {method: Counter() for method in chosen.methods}
-    for index, judged in enumerate(track(wanted, "constraints", console=console)):
+    plain: dict[str, Counter[str]] = {method: Counter() for method in arguments.methods}
+    for index, judged in enumerate(track(cases, "constraints", console=console)):
         try:
-            text = write(model, judged, "auto", "best", index, chosen.steps)
+            text = write(model, judged, "auto", "best", index, arguments.steps)
         except DiffinityError as error:  # no text fits 64 tokens: refused before the first step
             refused[type(error).__name__] += 1
             continue
@@ -189,14 +191,14 @@ def main() -> None:
         exact[judged.family] += judged.judge(text)
         if not judged.judge(text):
             console.print(f"NOT SATISFIED: {judged.constraint!r}: {text!r}", highlight=False)
-        for method in chosen.methods:
+        for method in arguments.methods:
             plain[method][judged.family] += judged.judge(
-                write(model, judged, method, "argmax", index, chosen.steps)
+                write(model, judged, method, "argmax", index, arguments.steps)
             )
     console.print(f"{sum(tried.values())} constraints tried: {dict(tried)}; refused beforehand: {dict(refused)}")
     total = sum(tried.values())
     console.print(f"exact decoding: {sum(exact.values())} of {total} satisfied")
-    for method in chosen.methods:
+    for method in arguments.methods:
         by_family = ", ".join(f"{family} {plain[method][family] / n:.0%}" for family, n in tried.items())
         console.print(
             f"{method} by argmax: {sum(plain[method].values()) / total:.1%} ({by_family})",

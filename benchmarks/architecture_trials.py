@@ -157,16 +157,16 @@ def measured(model: PlaidLM, judge: AutoregressiveLM) -> dict[str, float]:
     free = english_only(t.text for t in dy.generate(model, None, FREE, 16, seed=0, **options))
     cases = natural_language_cases(SEED)
     constraints = [case.constraint for case in cases[:: len(cases) // CONSTRAINED][:CONSTRAINED]]
-    kept = [dy.generate(model, c, 1, LENGTH, seed=i, **options)[0].text for i, c in enumerate(constraints)]
-    found: dict[str, float] = {}
-    for name, texts in (("free", free), ("constrained", kept)):
+    constrained = [dy.generate(model, c, 1, LENGTH, seed=i, **options)[0].text for i, c in enumerate(constraints)]
+    measures: dict[str, float] = {}
+    for name, texts in (("free", free), ("constrained", constrained)):
         nats = torch.tensor(perplexity(judge, texts)).log().item()
-        found |= {
+        measures |= {
             f"{name} clean": clean_share(texts),
             f"{name} nats": nats,
             f"{name} distinct-2": distinct_2(texts),
         }
-    return found
+    return measures
 
 
 def main() -> None:
@@ -175,18 +175,18 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8.0, help="of processor time a trial")
     parser.add_argument("--trials", default="; ".join(TRIALS), help=f"some of {'; '.join(TRIALS)}")
     parser.add_argument("--out", type=Path, help="JSON lines, one a trial, are added here")
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     like, judge = dy.load(), dy.load("embedded-autoregressive")
     assert isinstance(like, PlaidLM)
     assert isinstance(judge, AutoregressiveLM)
-    data = read_training_data(chosen.corpus)
-    for name in (name.strip() for name in chosen.trials.split(";")):
-        model, losses = trained(TRIALS[name], chosen.minutes, like, data)
+    data = read_training_data(arguments.corpus)
+    for name in (name.strip() for name in arguments.trials.split(";")):
+        model, losses = trained(TRIALS[name], arguments.minutes, like, data)
         row = {"trial": name, **losses, **measured(model, judge)}
         print(row, flush=True)
-        if chosen.out:
-            with chosen.out.open("a") as file:
+        if arguments.out:
+            with arguments.out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
 
 

@@ -62,7 +62,7 @@ def compiled_schemas(limits: Limits = DEFAULT_LIMITS) -> list[tuple[str, JsonSch
     return constraints
 
 
-def of_sizes(wanted: list[float], vocabulary: Vocabulary, length: int) -> list[Sized]:
+def of_sizes(sizes: list[float], vocabulary: Vocabulary, length: int) -> list[Sized]:
     """For each number of transitions the closest schema (or template) that fits the length."""
     template = align(Regex(TEMPLATES["word between"]), vocabulary, "exact")
     pool = [Sized("regex: word between", template)]
@@ -74,7 +74,7 @@ def of_sizes(wanted: list[float], vocabulary: Vocabulary, length: int) -> list[S
         if automaton.feasible(length):
             pool.append(Sized(f"schema {name}", automaton))
     chosen = []
-    for size in wanted:
+    for size in sizes:
         best = min(pool, key=lambda sized: abs(sized.automaton.n_transitions / size - 1))
         if best not in chosen:
             chosen.append(best)

@@ -44,16 +44,16 @@ def free_texts(n: int, length: int) -> list[str]:
     return texts
 
 
-def cost(judge: AutoregressiveLM, written: Sequence[str]) -> str:
+def cost(judge: AutoregressiveLM, texts: Sequence[str]) -> str:
     """Perplexity (geometric mean over texts), nats and tokens of texts, including end tokens."""
     nats, tokens = [], []
-    for text in written:
+    for text in texts:
         ids = [*judge.tokenizer.encode(text).ids, judge.eos_token_id]
         nats.append(-float(judge.log_probs(torch.tensor([ids])).sum()))
         tokens.append(len(ids))
     perplexity = math.exp(statistics.mean(a / b for a, b in zip(nats, tokens, strict=True)))
     return (
-        f"{len(written)} texts: perplexity {perplexity:.1f}, {statistics.mean(nats):.1f} nats, "
+        f"{len(texts)} texts: perplexity {perplexity:.1f}, {statistics.mean(nats):.1f} nats, "
         f"{statistics.mean(tokens):.1f} tokens"
     )
 
@@ -65,21 +65,21 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=4)
     parser.add_argument("--free", type=int, default=0, help="free texts of the diffusion model to measure")
     parser.add_argument("--each", type=int, help="constraints of each category (all)")
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     console = Console(width=100)
     model = AutoregressiveLM.from_pretrained(str(EMBEDDED.parent / "autoregressive"))
-    system = ConditionalSystem(model, particles=chosen.particles)
+    system = ConditionalSystem(model, particles=arguments.particles)
     nats: dict[str, list[float]] = {}
     spread: dict[str, list[float]] = {}
-    taken: dict[str, int] = {}
-    for case in track(suite(chosen.suite), console=Console(stderr=True)):
-        if chosen.each is not None and taken.get(case.category, 0) >= chosen.each:
+    count_of_category: dict[str, int] = {}
+    for case in track(suite(arguments.suite), console=Console(stderr=True)):
+        if arguments.each is not None and count_of_category.get(case.category, 0) >= arguments.each:
             continue
-        taken[case.category] = taken.get(case.category, 0) + 1
+        count_of_category[case.category] = count_of_category.get(case.category, 0) + 1
         try:
             log_probability = system.draw(
-                case.constraint, chosen.runs, LENGTHS[chosen.suite], seed=0
+                case.constraint, arguments.runs, LENGTHS[arguments.suite], seed=0
             ).log_probability
         except ConstraintError as error:
             console.print(f"{case.id}: {error}")
@@ -88,17 +88,17 @@ def main() -> None:
         for name in (case.category, "all"):
             nats.setdefault(name, []).append(-float(mean))
             spread.setdefault(name, []).append(float(np.std(log_probability)))
-    title = f"{chosen.suite}: −log P(L) in nats, {chosen.particles} particles, {chosen.runs} runs"
+    title = f"{arguments.suite}: −log P(L) in nats, {arguments.particles} particles, {arguments.runs} runs"
     table = Table("category", "constraints", "mean", "smallest", "largest", "spread over runs", title=title)
     for name in [*(name for name in nats if name != "all"), "all"]:
         figures = [statistics.mean(nats[name]), min(nats[name]), max(nats[name]), statistics.mean(spread[name])]
         table.add_row(name, str(len(nats[name])), *(f"{figure:.1f}" for figure in figures))
     console.print(table)
-    if chosen.free:
+    if arguments.free:
         sentence = re.compile(f"{ENGLISH.gap}*{ENGLISH.word}(?:{ENGLISH.gap}+{ENGLISH.word})*{ENGLISH.gap}*")
-        written = free_texts(chosen.free, LENGTHS[chosen.suite])
-        console.print("free, all:", cost(model, written), highlight=False)
-        words = [text for text in written if sentence.fullmatch(text)]
+        texts = free_texts(arguments.free, LENGTHS[arguments.suite])
+        console.print("free, all:", cost(model, texts), highlight=False)
+        words = [text for text in texts if sentence.fullmatch(text)]
         console.print("free, words alone:", cost(model, words), highlight=False)
 
 

@@ -90,23 +90,23 @@ def measure(
     method: str,
     model: PlaidLM,
     judge: AutoregressiveLM,
-    written: Sequence[Sequence[dy.Generated]],
+    drafts_of_task: Sequence[Sequence[dy.Generated]],
     seconds: float,
 ) -> tuple[list[Point], str]:
     """The points for the drafts of some tasks, written in `seconds`, and the accuracy of the scores."""
-    flat = [draft for drafts in written for draft in drafts]
+    flat = [draft for drafts in drafts_of_task for draft in drafts]
     tokens = [torch.tensor([draft.tokens]) for draft in flat]
     clean = [bool(v) and all(verdict.clean for verdict in v) for v in grammar.judge([d.text for d in flat])]
     nats = [_nats(judge, draft.text) for draft in flat]
-    size, points = len(written[0]), []
+    size, points = len(drafts_of_task[0]), []
     scores: dict[str, list[float]] = {}
     for name, scored in ((method, draft_scores), (f"{method}, own score", text_scores)):
         began = time.process_time()
-        scores[name] = own = [float(scored(model, row)[0]) for row in tokens]
+        scores[name] = draft_values = [float(scored(model, row)[0]) for row in tokens]
         scoring = time.process_time() - began
         for n in (2**k for k in range(scored is text_scores, size.bit_length())):
             groups = [
-                [max(range(i, i + n), key=own.__getitem__) for i in range(first, len(flat), size)]
+                [max(range(i, i + n), key=draft_values.__getitem__) for i in range(first, len(flat), size)]
                 for first in range(0, size - n + 1, n)
             ]
             best = [i for group in groups for i in group]
@@ -124,10 +124,10 @@ def measure(
                 )
             )
     bound = [float(denoising_scores(model, row)[0]) for row in tokens]
-    known = ", ".join(
+    areas = ", ".join(
         f"{name} {area(values, clean):.2f}" for name, values in {**scores, "denoising": bound}.items()
     )
-    return points, f"{method}: {len(flat)} drafts; area under the curve: {known}"
+    return points, f"{method}: {len(flat)} drafts; area under the curve: {areas}"
 
 
 @contextmanager
@@ -155,10 +155,17 @@ def plot(points: Sequence[Point], reference: float, path: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(7, 4.5))
     for method in dict.fromkeys(point.method for point in points):
-        own = [point for point in points if point.method == method]
-        times = [point.seconds / reference for point in own]
-        axes.errorbar(times, [p.nats for p in own], [p.error for p in own], marker="o", capsize=3, label=method)
-        for at, point in zip(times, own, strict=True):
+        method_points = [point for point in points if point.method == method]
+        times = [point.seconds / reference for point in method_points]
+        axes.errorbar(
+            times,
+            [p.nats for p in method_points],
+            [p.error for p in method_points],
+            marker="o",
+            capsize=3,
+            label=method,
+        )
+        for at, point in zip(times, method_points, strict=True):
             axes.annotate(str(point.drafts), (at, point.nats), textcoords="offset points", xytext=(5, 5))
     axes.set_xscale("log", base=2)
     axes.set_xlabel("processor time over one unguided text; numbers: drafts")
@@ -181,31 +188,31 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--model", help="folder; else the embedded model")
     parser.add_argument("--plot", type=Path, help="picture of the constrained texts")
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    model, judge = dy.load(chosen.model) if chosen.model else dy.load(), dy.load("embedded-autoregressive")
+    model, judge = dy.load(arguments.model) if arguments.model else dy.load(), dy.load("embedded-autoregressive")
     assert isinstance(model, PlaidLM)
     assert isinstance(judge, AutoregressiveLM)
-    cases = natural_language_cases(chosen.seed)
-    constraints = [case.constraint for case in cases[:: len(cases) // chosen.cases][: chosen.cases]]
+    cases = natural_language_cases(arguments.seed)
+    constraints = [case.constraint for case in cases[:: len(cases) // arguments.cases][: arguments.cases]]
 
     def drafts(method: str, tasks: Sequence[dy.Constraint | None], guidance: str) -> tuple[list[Point], str]:
         began = time.process_time()
         length = FREE_LENGTH if tasks[0] is None else LENGTH
-        options = {"num_inference_steps": chosen.steps, "best_of": 1}
-        written = [
-            dy.generate(model, task, chosen.drafts, length, seed=i, guidance=guidance, **options)
+        options = {"num_inference_steps": arguments.steps, "best_of": 1}
+        drafts_of_task = [
+            dy.generate(model, task, arguments.drafts, length, seed=i, guidance=guidance, **options)
             for i, task in enumerate(tasks)
         ]
-        return measure(method, model, judge, written, time.process_time() - began)
+        return measure(method, model, judge, drafts_of_task, time.process_time() - began)
 
     dy.generate(model, constraints[0], 1, LENGTH, num_inference_steps=2)  # compiles
     results = [drafts("unguided", constraints, "none"), drafts("fast", constraints, "fast")]
     with not_shown(model):
         results.append(drafts("auto, not shown", constraints, "auto"))
-        without = begun_json(model, 2 * chosen.cases, chosen.steps)
+        without = begun_json(model, 2 * arguments.cases, arguments.steps)
     results.append(drafts("auto", constraints, "auto"))
-    results.append(drafts("free", [None] * chosen.cases, "auto"))
+    results.append(drafts("free", [None] * arguments.cases, "auto"))
     reference = results[0][0][0].seconds
     heads = ("texts", "drafts", "clean", "nats", "±", "words", "distinct-2", "time")
     print("| " + " | ".join(heads) + " |\n|---" + "|---:" * 7 + "|")
@@ -213,11 +220,11 @@ def main() -> None:
         for point in points:
             print(point.row(reference))
     print("\n".join(known for _, known in results))
-    parsed = begun_json(model, 2 * chosen.cases, chosen.steps)
-    print(f"of {2 * chosen.cases} texts that must begin with a brace {parsed} parse; {without} if not shown")
-    if chosen.plot is not None:
+    parsed = begun_json(model, 2 * arguments.cases, arguments.steps)
+    print(f"of {2 * arguments.cases} texts that must begin with a brace {parsed} parse; {without} if not shown")
+    if arguments.plot is not None:
         shown = [point for points, _ in results[:-1] for point in points if "," not in point.method]
-        plot(shown, reference, chosen.plot)
+        plot(shown, reference, arguments.plot)
 
 
 if __name__ == "__main__":

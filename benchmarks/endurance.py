@@ -42,21 +42,21 @@ def constraint_of(number: int) -> dy.Constraint:
 
 def texts_of(model: TextModel, number: int, calls: int) -> list[str]:
     """The texts of one thread."""
-    made = []
+    texts = []
     for call in range(calls):
         constraint = constraint_of(17 * number + call)
         for sample in dy.generate(model, constraint, length=LENGTH, num_inference_steps=STEPS, seed=number):
             assert sample.satisfied
-            made.append(sample.text)
-    return made
+            texts.append(sample.text)
+    return texts
 
 
 def texts_at_once(model: TextModel, threads: int, calls: int) -> list[list[str]]:
     """The texts of threads that start at the same time."""
-    together = threading.Barrier(threads)
+    barrier = threading.Barrier(threads)
 
     def work(number: int) -> list[str]:
-        together.wait()
+        barrier.wait()
         return texts_of(model, number, calls)
 
     with ThreadPoolExecutor(threads) as pool:
@@ -134,17 +134,17 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--interrupts", type=int, default=20)
     parser.add_argument("--model", help="folder or hub id; else the embedded one")
-    chosen = parser.parse_args()
-    model = dy.load(chosen.model)
-    same = texts_at_once(model, chosen.threads, 4) == texts_one_by_one(model, chosen.threads, 4)
-    interrupted, wrong = interrupted_calls(model, chosen.interrupts)
-    sizes = memory_over_time(model, chosen.calls, chosen.constraints, parts=5)
+    arguments = parser.parse_args()
+    model = dy.load(arguments.model)
+    same = texts_at_once(model, arguments.threads, 4) == texts_one_by_one(model, arguments.threads, 4)
+    interrupted, wrong = interrupted_calls(model, arguments.interrupts)
+    sizes = memory_over_time(model, arguments.calls, arguments.constraints, parts=5)
     table = Table("what", "result")
-    table.add_row(f"{chosen.threads} threads at once", "as one by one" if same else "OTHER TEXTS")
-    table.add_row("interrupted calls", f"{interrupted} of {chosen.interrupts}")
+    table.add_row(f"{arguments.threads} threads at once", "as one by one" if same else "OTHER TEXTS")
+    table.add_row("interrupted calls", f"{interrupted} of {arguments.interrupts}")
     table.add_row("next call wrong", str(len(wrong)))
     table.add_row(
-        f"memory, {chosen.calls} calls, {chosen.constraints} constraints",
+        f"memory, {arguments.calls} calls, {arguments.constraints} constraints",
         ", ".join(f"{size / 1e6:.1f}" for size in sizes) + " MB",
     )
     Console().print(table)

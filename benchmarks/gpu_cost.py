@@ -104,9 +104,9 @@ class Launch:
     rows: int = 1  # positions that a program processes in sequence
 
 
-def fallback(kernel: Any, made: Sequence[Launch]) -> bool:
+def fallback(kernel: Any, earlier: Sequence[Launch]) -> bool:
     """Whether this is the backtracking of a draw that fell back to the best path."""
-    return kernel.__name__ == "best_path" and any(launch.kernel == "draw_path" for launch in made)
+    return kernel.__name__ == "best_path" and any(launch.kernel == "draw_path" for launch in earlier)
 
 
 def variant_of(constants: dict[str, Any]) -> str:
@@ -120,17 +120,17 @@ def variant_of(constants: dict[str, Any]) -> str:
 @contextmanager
 def recorded() -> Iterator[list[Launch]]:
     """A context that records kernel launches without running them; tensors have no data."""
-    made: list[Launch] = []
+    launched: list[Launch] = []
 
     def record(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
-        read = [a for i, a in enumerate(arguments) if i not in PREDICATED.get(kernel.__name__, ())]
-        tensors = {id(a): a for a in read if isinstance(a, Tensor)}.values()
+        arguments_read = [a for i, a in enumerate(arguments) if i not in PREDICATED.get(kernel.__name__, ())]
+        tensors = {id(a): a for a in arguments_read if isinstance(a, Tensor)}.values()
         programs = 1
         for n in grid:
             programs *= n
         touched = sum(t.numel() * t.element_size() for t in tensors)
-        skipped = constants.get("PREDICATE", False) or fallback(kernel, made)
-        made.append(
+        skipped = constants.get("PREDICATE", False) or fallback(kernel, launched)
+        launched.append(
             Launch(kernel.__name__, programs, touched, variant_of(constants), skipped, constants.get("ROWS", 1))
         )
 
@@ -142,7 +142,7 @@ def recorded() -> Iterator[list[Launch]]:
         for patch in patches:
             patch.start()
         try:
-            yield made
+            yield launched
         finally:
             for patch in patches:
                 patch.stop()
@@ -195,13 +195,13 @@ def step_of(model: Model, batch: int, automaton: TokenAutomaton, backend: Backen
 
 def launches(model: Model, batch: int, automaton: TokenAutomaton) -> list[Launch]:
     """The launches of a step, after an earlier step has uploaded the automaton."""
-    with recorded() as made:
+    with recorded() as kernel_launches:
         step = step_of(model, batch, automaton, "triton")
         step()
-        made.clear()
-        with Operations() as others:
+        kernel_launches.clear()
+        with Operations() as operations:
             step()
-    return made + others.seen
+    return kernel_launches + operations.seen
 
 
 def torch_operations(model: Model, batch: int) -> tuple[int, float]:
@@ -222,9 +222,9 @@ def torch_counts(length: int, tokens: bool) -> tuple[int, float, float]:
         small = Model("", length, vocab, 16, 0.0, 0.0, tokens=tokens)
         step = step_of(small, 1, automata(vocab)["sentence"], "torch", on="cpu")
         step()
-        with Operations() as seen:
+        with Operations() as recorder:
             step()
-        counts[i], touched[i] = len(seen.seen), sum(launch.bytes for launch in seen.seen)
+        counts[i], touched[i] = len(recorder.seen), sum(launch.bytes for launch in recorder.seen)
     by_token = (touched[1] - touched[0]) / (sizes[1] - sizes[0])
     return counts[1], touched[0] - by_token * sizes[0], by_token
 
@@ -328,37 +328,37 @@ def main() -> None:
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 16])
     parser.add_argument("--check", action="store_true", help="count the torch path by the profiler too")
     parser.add_argument("--without-network-launches", action="store_true")
-    chosen = parser.parse_args()
-    if chosen.check:
+    arguments = parser.parse_args()
+    if arguments.check:
         check(MODELS[0])
     table = Table(title="Guidance on a GPU: launches and bytes counted, overhead PREDICTED")
     for column in ("model", "L", "V", "batch", "automaton", "states", "asks for", "torch launches", "torch GB"):
         table.add_column(column, justify="left" if column in ("model", "automaton") else "right")
     for column in ("launches", "MB", *(f"{gpu.name}, predicted" for gpu in GPUS)):
         table.add_column(column, justify="right")
-    for model in (m for m in MODELS if m.name in chosen.models):
+    for model in (m for m in MODELS if m.name in arguments.models):
         for name, automaton in automata(model.vocab).items():
-            for batch in chosen.batch:
-                per_layer = 0 if chosen.without_network_launches else LAYER_LAUNCHES
+            for batch in arguments.batch:
+                per_layer = 0 if arguments.without_network_launches else LAYER_LAUNCHES
                 table.add_row(*row(model, name, automaton, batch, per_layer))
     Console(width=170).print(table)
 
 
 def row(model: Model, name: str, automaton: TokenAutomaton, batch: int, layer_launches: int) -> list[str]:
-    made = launches(model, batch, automaton)
+    step_launches = launches(model, batch, automaton)
     operations, touched = torch_operations(model, batch)
     overheads = []
     for gpu in GPUS:
-        extra = sum(kernel_seconds(launch, model, batch, automaton, gpu) for launch in made)
+        extra = sum(kernel_seconds(launch, model, batch, automaton, gpu) for launch in step_launches)
         overheads.append(f"{1 + extra / unguided_seconds(model, batch, gpu, layer_launches):.3f}")
     met = int(automaton.live(model.length).any(axis=0).sum())
-    asked = "joint draw" if model.tokens else "q·E"
-    sizes = [str(model.length), f"{model.vocab:,}", str(batch), name, f"{met:,}", asked]
+    output = "joint draw" if model.tokens else "q·E"
+    sizes = [str(model.length), f"{model.vocab:,}", str(batch), name, f"{met:,}", output]
     counts = [
         f"{operations:,}",
         f"{touched / 1e9:.1f}",
-        str(len(made)),
-        f"{sum(x.bytes for x in made) / 1e6:,.0f}",
+        str(len(step_launches)),
+        f"{sum(x.bytes for x in step_launches) / 1e6:,.0f}",
     ]
     return [model.name, *sizes, *counts, *overheads]
 

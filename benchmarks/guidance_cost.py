@@ -103,8 +103,8 @@ def shares(
             run()
             for _ in range(rounds):
                 spent = 0.0
-                whole = run()
-                measured[method].append(spent / whole)
+                total_seconds = run()
+                measured[method].append(spent / total_seconds)
         return {method: statistics.median(values) for method, values in measured.items()}
     finally:
         mean.conditional_mean = inner
@@ -129,34 +129,36 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--model", help="folder of another model in place of the embedded one")
     parser.add_argument("--share", action="store_true", help="the closed form's share of a guided run")
-    chosen = parser.parse_args()
-    if chosen.share:
-        chosen.methods = [method for method in chosen.methods if method in ("path", "posterior")]
-    if "large" in chosen.models:  # a random network has no bigrams
-        chosen.methods = [method for method in chosen.methods if method != "chain"]
-    torch.set_num_threads(chosen.threads)
+    arguments = parser.parse_args()
+    if arguments.share:
+        arguments.methods = [method for method in arguments.methods if method in ("path", "posterior")]
+    if "large" in arguments.models:  # a random network has no bigrams
+        arguments.methods = [method for method in arguments.methods if method != "chain"]
+    torch.set_num_threads(arguments.threads)
     keep_freed_memory()
     console = Console()
     cases: list[tuple[str, DiffusionLM, Sized, int]] = []
-    if "large" in chosen.models:
+    if "large" in arguments.models:
         large = random_network()
-        sized = of_sizes(chosen.sizes, plaid_vocabulary(), LENGTH)
-        cases += [("30 M, V = 32,768", large, case, chosen.steps) for case in sized]
-    if "embedded" in chosen.models:
-        small = dy.load(chosen.model)
-        cases += [("embedded", small, case, 8 * chosen.steps) for case in embedded_automata(small)]
-    measure = shares if chosen.share else ratios
-    what = "closed form over guided run" if chosen.share else "guided over unguided"
-    table = Table(title=f"{what}, {LENGTH} tokens, {chosen.threads} thread")
-    for column in ("model", "automaton", "transitions", "batch", *chosen.methods):
+        sized = of_sizes(arguments.sizes, plaid_vocabulary(), LENGTH)
+        cases += [("30 M, V = 32,768", large, case, arguments.steps) for case in sized]
+    if "embedded" in arguments.models:
+        small = dy.load(arguments.model)
+        cases += [("embedded", small, case, 8 * arguments.steps) for case in embedded_automata(small)]
+    measure = shares if arguments.share else ratios
+    title = "closed form over guided run" if arguments.share else "guided over unguided"
+    table = Table(title=f"{title}, {LENGTH} tokens, {arguments.threads} thread")
+    for column in ("model", "automaton", "transitions", "batch", *arguments.methods):
         table.add_column(column)
     for name, model, case, steps in cases:
-        for batch in chosen.batch:
-            row = measure(model, case, batch, steps, chosen.rounds, chosen.methods)
-            figures = [f"{row[method]:.3f}" if chosen.share else f"{row[method]:.2f}" for method in chosen.methods]
+        for batch in arguments.batch:
+            row = measure(model, case, batch, steps, arguments.rounds, arguments.methods)
+            figures = [
+                f"{row[method]:.3f}" if arguments.share else f"{row[method]:.2f}" for method in arguments.methods
+            ]
             table.add_row(name, case.name, f"{case.automaton.n_transitions:,}", str(batch), *figures)
-            told = " ".join(f"{method} {figure}" for method, figure in zip(row, figures, strict=True))
-            console.print(name, case.name, batch, told, highlight=False)
+            summary = " ".join(f"{method} {figure}" for method, figure in zip(row, figures, strict=True))
+            console.print(name, case.name, batch, summary, highlight=False)
     console.print(table)
 
 

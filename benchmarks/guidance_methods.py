@@ -111,8 +111,8 @@ def methods() -> dict[str, Maker]:
     makers["path drawn 50%, then path"] = lambda a: MixedGuidance(
         PathGuidance(a, 2.5, draw=1), PathGuidance(a, 2.5), 0.5
     )
-    makers["path, scale 1 to 4"] = lambda a: PathGuidance(a, lambda done: 1.0 + 3.0 * done)
-    makers["path, scale 4 to 1"] = lambda a: PathGuidance(a, lambda done: 4.0 - 3.0 * done)
+    makers["path, scale 1 to 4"] = lambda a: PathGuidance(a, lambda share_done: 1.0 + 3.0 * share_done)
+    makers["path, scale 4 to 1"] = lambda a: PathGuidance(a, lambda share_done: 4.0 - 3.0 * share_done)
     return makers
 
 
@@ -127,42 +127,44 @@ def main() -> None:
     parser.add_argument("--model")
     parser.add_argument("--judge", type=Path, default=EMBEDDED.parent / "autoregressive")
     parser.add_argument("--show", action="store_true", help="print the texts")
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    model, judge = dy.load(chosen.model), AutoregressiveLM.from_pretrained(chosen.judge)
+    model, judge = dy.load(arguments.model), AutoregressiveLM.from_pretrained(arguments.judge)
     vocabulary = vocabulary_of(model)
     automata = [align(constraint, vocabulary) for constraint in CONSTRAINTS]
     console = Console()
     table = Table("method", "satisfied (argmax)", "perplexity (exact)", "distinct-2", "time, unguided = 1")
     unguided = 1.0
     for name, make in methods().items():
-        if not re.search(chosen.only, name) and name != "none":
+        if not re.search(arguments.only, name) and name != "none":
             continue
-        satisfied, written, seconds = 0, [], 0.0
+        satisfied, generated, seconds = 0, [], 0.0
         for index, automaton in enumerate(automata):
-            batch = [automaton] * chosen.samples
+            batch = [automaton] * arguments.samples
             started = time.perf_counter()
             samples = dy.sample(
                 model,
-                chosen.samples,
-                chosen.length,
-                num_inference_steps=chosen.steps,
-                score_temp=chosen.score_temp,
-                seed=chosen.seed + index,
+                arguments.samples,
+                arguments.length,
+                num_inference_steps=arguments.steps,
+                score_temp=arguments.score_temp,
+                seed=arguments.seed + index,
                 guidance=make(batch),
             )
             seconds += time.perf_counter() - started
             satisfied += sum(automaton.accepts(ids) for ids in samples.tokens.tolist())
             exact = samples.tokens if name == "none" else decode(samples.logits, batch, logits=True).tokens
-            written += texts(model, exact)
-            if chosen.show:
-                console.print(name, CONSTRAINTS[index], *written[-chosen.samples :], sep="\n  ", highlight=False)
+            generated += texts(model, exact)
+            if arguments.show:
+                console.print(
+                    name, CONSTRAINTS[index], *generated[-arguments.samples :], sep="\n  ", highlight=False
+                )
         unguided = seconds if name == "none" else unguided
         row = (
             name,
-            f"{satisfied / (len(automata) * chosen.samples):.1%}",
-            f"{perplexity(judge, written):.1f}",
-            f"{distinct_2(written):.2f}",
+            f"{satisfied / (len(automata) * arguments.samples):.1%}",
+            f"{perplexity(judge, generated):.1f}",
+            f"{distinct_2(generated):.2f}",
             f"{seconds / unguided:.2f}",
         )
         table.add_row(*row)

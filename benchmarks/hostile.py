@@ -30,8 +30,8 @@ def attacks() -> Iterator[tuple[str, Callable[[], object]]]:
             if name != "models":
                 yield f"{name}, {size:,}", partial(_compile_family, family, size)
     for name, (make, _) in test_schemas.CASES.items():
-        made = make()
-        schema, options = made if isinstance(made, tuple) else (made, {})
+        case = make()
+        schema, options = case if isinstance(case, tuple) else (case, {})
         yield name, partial(_compile_schema, schema, options)
 
 

@@ -238,12 +238,12 @@ def main() -> None:
             constrained()  # compiles
             pairs = [(spent(free), spent(constrained)) for _ in range(arguments.rounds)]
             ratios = [[c[i] / f[i] for f, c in pairs] for i in (0, 1)]
-            alone = statistics.median(f[0] for f, _ in pairs)
+            unconstrained_seconds = statistics.median(f[0] for f, _ in pairs)
             table.add_row(
                 name,
                 f"{parameters / 1e6:.1f} M",
                 title,
-                f"{alone:.2f}",
+                f"{unconstrained_seconds:.2f}",
                 f"{statistics.median(ratios[0]):.3f}",
                 f"{statistics.median(ratios[1]):.3f}",
             )

@@ -77,10 +77,10 @@ def files(console: Console) -> None:
     """Create, save, load, write 64 tokens in 64 steps."""
     table = Table("what", "seconds", "of the processor", "peak memory so far, GB")
 
-    def timed(what: str, started: tuple[float, float]) -> None:
+    def timed(activity: str, started: tuple[float, float]) -> None:
         used = resource.getrusage(resource.RUSAGE_SELF)
-        seconds = [f"{now - then:.1f}" for now, then in zip(clocks(), started, strict=True)]
-        table.add_row(what, *seconds, f"{used.ru_maxrss / 1e6:.2f}")
+        seconds = [f"{end - start:.1f}" for end, start in zip(clocks(), started, strict=True)]
+        table.add_row(activity, *seconds, f"{used.ru_maxrss / 1e6:.2f}")
 
     tokenizer = Tokenizer.from_file(str(_tokenizer_file()))
     with tempfile.TemporaryDirectory() as scratch:
@@ -180,27 +180,27 @@ def ratios(
     return free / (2 * steps), {method: 2 * seconds / free for method, seconds in guided.items()}
 
 
-def guidance(console: Console, chosen: argparse.Namespace) -> None:
+def guidance(console: Console, arguments: argparse.Namespace) -> None:
     model = random_model(Tokenizer.from_file(str(_tokenizer_file())))
     vocabulary = vocabulary_of(model)
     assert model.embedding.shape == (SHAPE.vocab_size, SHAPE.hidden_size)  # computed before memory is measured
     constraints = {"regex": dy.Regex(TEMPLATES["word between"]), "json": dy.JsonSchema(SCHEMA)}
-    aligned = {name: align(constraints[name], vocabulary) for name in chosen.constraints}
-    cases = [(name, length, batch) for name in aligned for length in chosen.length for batch in chosen.batch]
-    methods = ["none", *chosen.methods]
+    aligned = {name: align(constraints[name], vocabulary) for name in arguments.constraints}
+    cases = [(name, length, batch) for name in aligned for length in arguments.length for batch in arguments.batch]
+    methods = ["none", *arguments.methods]
     memory = {
         (*case, method): peak_gigabytes(model, aligned[case[0]], case[2], case[1], method)
         for case in cases
-        for method in (methods if chosen.memory else [])
+        for method in (methods if arguments.memory else [])
     }
-    table = Table(title=f"guided over unguided (peak memory, GB), {chosen.steps} steps")
+    table = Table(title=f"guided over unguided (peak memory, GB), {arguments.steps} steps")
     for column in ("constraint", "transitions", "tokens", "batch", "unguided step, s", *methods):
         table.add_column(column)
     for name, length, batch in cases:
-        seconds, row = ratios(model, aligned[name], batch, length, chosen.steps, chosen.methods)
+        seconds, row = ratios(model, aligned[name], batch, length, arguments.steps, arguments.methods)
         figures = [
             f"{({'none': 1.0} | row)[method]:.2f}"
-            + (f" ({memory[name, length, batch, method]:.2f})" if chosen.memory else "")
+            + (f" ({memory[name, length, batch, method]:.2f})" if arguments.memory else "")
             for method in methods
         ]
         cells = (name, f"{aligned[name].n_transitions:,}", str(length), str(batch), f"{seconds:.2f}", *figures)
@@ -218,13 +218,13 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--constraints", nargs="+", choices=["regex", "json"], default=["regex", "json"])
     parser.add_argument("--memory", action="store_true", help="measure peak memory too (Linux)")
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     console = Console()
-    if chosen.part == "files":
+    if arguments.part == "files":
         files(console)
     else:
-        guidance(console, chosen)
+        guidance(console, arguments)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def main() -> None:
         "÷ softmax",
     ):
         table.add_column(column, justify="right" if column != "constraint" else "left")
-    held = resident()
+    resident_before = resident()
     ends = (0,) if words.eos_id is None else (words.eos_id,)
     for name, constraint in CONSTRAINTS.items():
         dy.constraint(constraint).dfa()  # the alignment is measured, not the constraint's own compilation
@@ -112,7 +112,7 @@ def main() -> None:
             f"{step / softmax:.1f}",
         )
     console.print(table)
-    above = resident() - held
+    above = resident() - resident_before
     console.print(
         f"the logits have {logits.nbytes / 1e6:.0f} MB; a step, with what it returns, held {above:.0f} MB"
     )

@@ -64,21 +64,21 @@ def main() -> None:
     parser.add_argument("--order", type=int, default=3)
     parser.add_argument("--documents", type=int, default=20_000)
     parser.add_argument("--texts", type=int, default=60)
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    network = dy.load(chosen.model)
+    network = dy.load(arguments.model)
     assert isinstance(network, PlaidLM)
-    data = read_training_data(chosen.corpus)
-    corpus = data.first(chosen.documents)
-    fitted = dy.fit_markov(corpus, order=chosen.order, tokenizer=network.tokenizer)
+    data = read_training_data(arguments.corpus)
+    corpus = data.first(arguments.documents)
+    fitted = dy.fit_markov(corpus, order=arguments.order, tokenizer=network.tokenizer)
     assert fitted.eos_token_id is not None
-    chain = MarkovLM(fitted.chain, network.embedding, network.tokenizer, fitted.eos_token_id, chosen.order)
-    table = Table(title=f"nats per token, order {chosen.order}, {chosen.documents:,} documents")
+    chain = MarkovLM(fitted.chain, network.embedding, network.tokenizer, fitted.eos_token_id, arguments.order)
+    table = Table(title=f"nats per token, order {arguments.order}, {arguments.documents:,} documents")
     for column in ("text", "γ", "network", "exact Markov"):
         table.add_column(column)
     with torch.no_grad():
         for name, structured in (("English", False), ("structured", True)):
-            tokens = texts_of(network, data.held_out, chosen.texts, structured)
+            tokens = texts_of(network, data.held_out, arguments.texts, structured)
             for noise_level in LEVELS:
                 nats_of = (
                     cross_entropy(model, tokens, network.embedding, noise_level) for model in (network, chain)

@@ -30,8 +30,8 @@ def main() -> None:
     shape = dy.PlaidConfig(dim=256, n_blocks=12, n_heads=4) if small else dy.PlaidConfig()
     table = Table("what", "seconds", "peak memory, GB")
 
-    def timed(what: str, started: float) -> None:
-        table.add_row(what, f"{time.monotonic() - started:.1f}", f"{peak_gb():.1f}")
+    def timed(activity: str, started: float) -> None:
+        table.add_row(activity, f"{time.monotonic() - started:.1f}", f"{peak_gb():.1f}")
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "model"

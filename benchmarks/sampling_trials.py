@@ -124,10 +124,10 @@ def recurrent(guide: Callable[[Sequence[TokenAutomaton]], Guidance], times: int 
         draws = Draws([(0, i) for i in range(len(automata))])
         state = process.begin(draws, LENGTH)
         for index in range(process.num_inference_steps):
-            again = times if BAND[0] <= index / process.num_inference_steps < BAND[1] else 1
-            for repetition in range(again):
+            repetitions = times if BAND[0] <= index / process.num_inference_steps < BAND[1] else 1
+            for repetition in range(repetitions):
                 after = process.step(state, process.predict(state), draws)
-                if repetition + 1 < again:
+                if repetition + 1 < repetitions:
                     state = replace(_noised(process, after, index, draws), x_selfcond=after.x_selfcond)
             state = after
         return _logits_of(process, state)
@@ -159,11 +159,11 @@ def _process(model: PlaidLM, guidance: Guidance, steps: int, **options: Any) -> 
 
 def _noised(process: GaussianProcess, state: SamplerState, index: int, draws: Draws) -> SamplerState:
     """The state with noise added, back to before step `index`."""
-    now, wanted = NoiseLevel(state.noise_level), NoiseLevel(process._noise_levels(index)[0])
-    ratio = wanted.alpha / now.alpha
-    variance = wanted.sigma_squared - ratio**2 * now.sigma_squared
+    current, target = NoiseLevel(state.noise_level), NoiseLevel(process._noise_levels(index)[0])
+    ratio = target.alpha / current.alpha
+    variance = target.sigma_squared - ratio**2 * current.sigma_squared
     noise = draws.normal(*state.z.shape[1:]).to(state.z)
-    return replace(state, z=ratio * state.z + variance.sqrt() * noise, step=index, noise_level=wanted.gamma)
+    return replace(state, z=ratio * state.z + variance.sqrt() * noise, step=index, noise_level=target.gamma)
 
 
 def _logits_of(process: GaussianProcess, state: SamplerState) -> Tensor:
@@ -176,13 +176,13 @@ def _logits_of(process: GaussianProcess, state: SamplerState) -> Tensor:
 def as_kind(kind: type[PlaidLM]) -> Callable[[PlaidLM], PlaidLM]:
     """The same weights under another class."""
 
-    def made(model: PlaidLM) -> PlaidLM:
+    def converted(model: PlaidLM) -> PlaidLM:
         modules: PlaidModules = model.modules
         other = kind(modules, model.tokenizer, model.eos_token_id, model.sampling_defaults)
         other.bigrams = model.bigrams
         return other
 
-    return made
+    return converted
 
 
 def chain(scale: float) -> Callable[[Sequence[TokenAutomaton]], Guidance]:
@@ -237,9 +237,9 @@ def measure(
     baseline = 0.0
     for name in systems:
         make, write, backward = SYSTEMS[name]
-        made = make(model)
+        system_model = make(model)
         started = time.process_time()
-        logits = write(made, automata, calls)
+        logits = write(system_model, automata, calls)
         seconds = time.process_time() - started
         baseline = seconds if name == "unguided" else baseline
         best = decode(logits, automata, "best", logits=True).tokens.tolist()
@@ -301,21 +301,21 @@ def main() -> None:
     parser.add_argument("--model", help="folder of another model in place of the embedded one")
     parser.add_argument("--judge", default=str(EMBEDDED.parent / "autoregressive"), help="folder")
     parser.add_argument("--out", type=Path, help="JSON lines, with all texts")
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    model = dy.load(chosen.model)
+    model = dy.load(arguments.model)
     assert isinstance(model, PlaidLM)
-    judge = AutoregressiveLM.from_pretrained(chosen.judge)
+    judge = AutoregressiveLM.from_pretrained(arguments.judge)
     rows = []
-    for calls in chosen.calls:
-        for row in measure(model, judge, chosen.systems, chosen.cases, calls, chosen.seed):
+    for calls in arguments.calls:
+        for row in measure(model, judge, arguments.systems, arguments.cases, calls, arguments.seed):
             rows.append(row)
             print(
                 json.dumps({key: value for key, value in row.items() if key not in ("texts", "text_nats")}),
                 flush=True,
             )
-            if chosen.out is not None:
-                with chosen.out.open("a") as file:
+            if arguments.out is not None:
+                with arguments.out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
     print(table(rows))
     print("\n".join(paired(rows)))

@@ -66,7 +66,7 @@ class Instruction:
 
 def read_sass(listing: str) -> list[Instruction]:
     """The instructions of `nvdisasm -hex`: their text, and the schedule, bits 105 to 121 of their code."""
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     label = ""
     lines = listing.splitlines()
     for line, after in zip(lines, [*lines[1:], ""], strict=True):
@@ -77,9 +77,9 @@ def read_sass(listing: str) -> list[Instruction]:
         if code and upper:
             control = int(upper[1], 16) >> 41
             sets = ((control >> 5) & 7, (control >> 8) & 7)
-            made.append(Instruction(code[1].strip(), label, control & 15, sets, (control >> 11) & 63))
+            instructions.append(Instruction(code[1].strip(), label, control & 15, sets, (control >> 11) & 63))
             label = ""
-    return made
+    return instructions
 
 
 @dataclass(frozen=True)
@@ -153,10 +153,10 @@ def machine_code(kernel: str, arch: int) -> Code:
     constants = {(names.index(name),): value for name, value in variant.constants.items()}
     source = ASTSource(variant.kernel, resources.signature_of(variant), constants)
     options = {"num_warps": variant.num_warps, "enable_fp_fusion": True}
-    made: Any = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+    compiled: Any = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     disassembler = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(made.asm["cubin"])
+        file.write(compiled.asm["cubin"])
         file.flush()
         command: list[str | Path] = [disassembler, "-hex", "-c", file.name]
         listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -176,9 +176,9 @@ def main() -> None:
     parser.add_argument("--arch", type=int, nargs="+", default=[86, 90])
     default = [v.name for v in resources.variants() if "gathered" in v.name]
     parser.add_argument("--kernels", nargs="+", default=default)
-    chosen = parser.parse_args()
-    for kernel in chosen.kernels:
-        for arch in chosen.arch:
+    arguments = parser.parse_args()
+    for kernel in arguments.kernels:
+        for arch in arguments.arch:
             print(f"{kernel} sm_{arch}: {step_cycles(kernel, arch):.0f} cycles a position")
 
 

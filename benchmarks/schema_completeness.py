@@ -31,7 +31,7 @@ HALVES = ("tuning", "held-out")
 
 @dataclass
 class Completeness:
-    """What was accepted of the instances of some schemas."""
+    """Counts of the accepted instances of some schemas."""
 
     schemas: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
@@ -48,7 +48,7 @@ class Completeness:
 
 
 def half_of(name: str) -> str:
-    """Which half a schema belongs to.
+    """The half that a schema belongs to.
 
     >>> half_of("a"), half_of("b")
     ('tuning', 'tuning')
@@ -83,9 +83,9 @@ def widest(value: Any) -> int:
 
 
 def fewest_states(value: Any) -> int:
-    """At least this many states has an automaton that accepts all orders of the properties of a value.
+    """A lower bound on the states of an automaton that accepts all orders of the properties of a value.
 
-    After two different sets of n/2 of the n names of an object, different names may still come.
+    After two different sets of n/2 of the n names of an object, different names may follow.
 
     >>> fewest_states({"a": 1, "b": 2, "c": 3, "d": 4})
     6
@@ -122,19 +122,20 @@ def _try_instances(row: Row, constraint: JsonSchema, result: Completeness) -> No
         if not test["valid"]:
             result.false_accepts += accepted
             continue
-        others = [constraint.accepts(spell(shuffled(test["data"], rng))) for _ in range(SHUFFLES)]
+        shuffled_accepted = [constraint.accepts(spell(shuffled(test["data"], rng))) for _ in range(SHUFFLES)]
         result.valid += 1
         result.accepted += accepted
         result.shuffled += SHUFFLES
-        result.shuffled_accepted += sum(others)
+        result.shuffled_accepted += sum(shuffled_accepted)
         too_many = fewest_states(test["data"]) > Limits().dfa_states
-        result.out_of_reach += (SHUFFLES - sum(others)) * too_many
-        if not accepted or not all(others):
+        result.out_of_reach += (SHUFFLES - sum(shuffled_accepted)) * too_many
+        if not accepted or not all(shuffled_accepted):
             order = f"{len(constraint.ordered_places)} places keep an order"
-            what = f"as written {'yes' if accepted else 'NO'}, shuffled {sum(others)} of {SHUFFLES}, {order}"
+            shuffles = f"shuffled {sum(shuffled_accepted)} of {SHUFFLES}"
             fewest = f"at least {fewest_states(test['data']):,} for all orders"
-            what += f", {constraint.dfa().n_states:,} states, {fewest}"
-            result.missed.append(f"{row['name']}: {what}")
+            report = f"as written {'yes' if accepted else 'NO'}, {shuffles}, {order}"
+            report += f", {constraint.dfa().n_states:,} states, {fewest}"
+            result.missed.append(f"{row['name']}: {report}")
 
 
 def shown(result: Completeness) -> str:

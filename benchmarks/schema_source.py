@@ -112,12 +112,12 @@ class SchemaSource:
             words = [word for word in words if word not in _APPLYING]
         words = [word for word in words if _FIRST_DRAFT.get(word, 4) <= self.draft <= _LAST_DRAFT.get(word, 2020)]
         chosen = self.rng.sample(words, min(len(words), self.rng.choice((1, 2, 2, 3, 4))))
-        found = {word: self.keyword(word, depth - 1, consumed) for word in chosen}
+        keywords = {word: self.keyword(word, depth - 1, consumed) for word in chosen}
         if kinds != "any" and self.rng.random() < 0.5:
-            found["type"] = kinds
-        if "then" in found or "else" in found:
-            found.setdefault("if", self.schema(depth - 1, consumed))
-        return found
+            keywords["type"] = kinds
+        if "then" in keywords or "else" in keywords:
+            keywords.setdefault("if", self.schema(depth - 1, consumed))
+        return keywords
 
     def some(self, depth: int, consumed: bool) -> list[Any]:
         """One to three schemas."""
@@ -266,8 +266,8 @@ class ValueSource:
         kinds = schema.get("type")
         kinds = [kinds] if isinstance(kinds, str) else kinds
         if not kinds:
-            said = [kind for kind, words in _KEYWORDS.items() if any(word in schema for word in words)]
-            kinds = said if said and rng.random() < 0.9 else list(TYPES)
+            implied_kinds = [kind for kind, words in _KEYWORDS.items() if any(word in schema for word in words)]
+            kinds = implied_kinds if implied_kinds and rng.random() < 0.9 else list(TYPES)
         kind = rng.choice(kinds)
         if kind == "object":
             return self.object(schema, depth)
@@ -342,13 +342,13 @@ class ValueSource:
         rest = items if not isinstance(items, list) else schema.get("additionalItems", True)
         length = max(schema.get("minItems", 0), rng.choice((0, 1, 1, 2, 3, len(prefix))))
         length = min(length, schema.get("maxItems", 9))
-        found = [self.value(prefix[i] if i < len(prefix) else rest, depth - 1) for i in range(length)]
+        values = [self.value(prefix[i] if i < len(prefix) else rest, depth - 1) for i in range(length)]
         for i in range(schema.get("minContains", 1) if "contains" in schema else 0):
-            if i < len(found):
-                found[-1 - i] = self.value(schema["contains"], depth - 1)
-            elif len(found) < schema.get("maxItems", 9):
-                found.append(self.value(schema["contains"], depth - 1))
-        return found
+            if i < len(values):
+                values[-1 - i] = self.value(schema["contains"], depth - 1)
+            elif len(values) < schema.get("maxItems", 9):
+                values.append(self.value(schema["contains"], depth - 1))
+        return values
 
     def string(self, schema: dict[str, Any]) -> str:
         """A string that fits a pattern, a format or a length."""

@@ -122,10 +122,10 @@ def library(seconds: float) -> float:
         for i in range(0, CLIENTS, BATCH)
     ]
     writers[0](seed=9)
-    done, began = 0, time.monotonic()
+    n_texts, began = 0, time.monotonic()
     while time.monotonic() - began < seconds:
-        done += len(writers[done // BATCH % len(writers)](seed=done))
-    return done / (time.monotonic() - began)
+        n_texts += len(writers[n_texts // BATCH % len(writers)](seed=n_texts))
+    return n_texts / (time.monotonic() - began)
 
 
 def serve(port: int, *more: str) -> subprocess.Popen[bytes]:
@@ -178,31 +178,33 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--port", type=int, default=8765)
     parser.add_argument("--ray", action="store_true")
-    asked = parser.parse_args()
-    if asked.ray:
-        server = serve(asked.port, "--ray", "--replicas", "2")
+    arguments = parser.parse_args()
+    if arguments.ray:
+        server = serve(arguments.port, "--ray", "--replicas", "2")
         try:
-            wait(asked.port)
-            killer = threading.Thread(target=kill_a_replica, args=(server.pid, asked.seconds / 2))
+            wait(arguments.port)
+            killer = threading.Thread(target=kill_a_replica, args=(server.pid, arguments.seconds / 2))
             killer.start()
-            report("two replicas, one killed", *load(asked.port, asked.seconds))
+            report("two replicas, one killed", *load(arguments.port, arguments.seconds))
             killer.join()
         finally:
             server.terminate()
             server.wait()
         return
-    before = library(asked.seconds / 6)
-    server = serve(asked.port)
+    before = library(arguments.seconds / 6)
+    server = serve(arguments.port)
     try:
-        wait(asked.port)
-        tally, rate = load(asked.port, asked.seconds)
+        wait(arguments.port)
+        tally, rate = load(arguments.port, arguments.seconds)
     finally:
         server.terminate()
         server.wait()
-    after = library(asked.seconds / 6)
+    after = library(arguments.seconds / 6)
     report("server", tally, rate)
-    alone = (before + after) / 2
-    print(f"library alone, before and after: {before:.2f} and {after:.2f} texts/s; share {rate / alone:.2f}")
+    library_rate = (before + after) / 2
+    print(
+        f"library alone, before and after: {before:.2f} and {after:.2f} texts/s; share {rate / library_rate:.2f}"
+    )
 
 
 if __name__ == "__main__":

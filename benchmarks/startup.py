@@ -58,17 +58,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cold", action="store_true")
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     seconds(GENERATE)  # fills the cache of compiled loops
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
-    for _ in range(chosen.rounds):
+    for _ in range(arguments.rounds):
         for name, command in COMMANDS.items():
             times[name].append(seconds(command))
     table = Table("command", "seconds", "of a processor")
     for name, values in times.items():
         wall, used = (statistics.median(column) for column in zip(*values, strict=True))
         table.add_row(name, f"{wall:.2f}", f"{used:.2f}")
-    if chosen.cold:
+    if arguments.cold:
         with tempfile.TemporaryDirectory() as folder:
             wall, used = seconds(GENERATE, {**os.environ, "NUMBA_CACHE_DIR": folder})
         table.add_row("diffinity generate, nothing compiled yet", f"{wall:.2f}", f"{used:.2f}")

@@ -74,15 +74,15 @@ def ratios(
     runs = {method: one_run(model, pattern, method, batch, steps) for method in methods}
     for run in (plain, *runs.values()):
         run()
-    seen: dict[str, list[float]] = {method: [] for method in methods}
+    measured: dict[str, list[float]] = {method: [] for method in methods}
     for _ in range(rounds):
         before = plain()
         for method, run in runs.items():
             guided = run()
             after = plain()
-            seen[method].append(2 * guided / (before + after))
+            measured[method].append(2 * guided / (before + after))
             before = after
-    return {method: statistics.median(values) for method, values in seen.items()}
+    return {method: statistics.median(values) for method, values in measured.items()}
 
 
 def main() -> None:
@@ -93,16 +93,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--methods", nargs="+", default=["joint", "dingo", "marginals"])
     parser.add_argument("--patterns", type=int, default=len(PATTERNS), help="how many of them")
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
-    for name in chosen.models:
+    for name in arguments.models:
         model = large_model() if name == "large" else MaskedLM.from_pretrained(EMBEDDED.with_name("masked"))
-        for title, pattern in list(PATTERNS.items())[: chosen.patterns]:
-            for batch in chosen.batch:
-                row = ratios(model, pattern, batch, chosen.steps, chosen.rounds, chosen.methods)
-                told = "  ".join(f"{method} {ratio:.3f}" for method, ratio in row.items())
-                print(f"{name:10} {title:16} batch {batch:2}  {told}", flush=True)
+        for title, pattern in list(PATTERNS.items())[: arguments.patterns]:
+            for batch in arguments.batch:
+                row = ratios(model, pattern, batch, arguments.steps, arguments.rounds, arguments.methods)
+                summary = "  ".join(f"{method} {ratio:.3f}" for method, ratio in row.items())
+                print(f"{name:10} {title:16} batch {batch:2}  {summary}", flush=True)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def perplexity(judge: AutoregressiveLM, texts: list[str]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=8, help="texts for each constraint")
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     model = MaskedLM.from_pretrained(EMBEDDED.with_name("masked"))
     judge = AutoregressiveLM.from_pretrained(EMBEDDED.with_name("autoregressive"))
@@ -59,7 +59,7 @@ def main() -> None:
                 "num_inference_steps": 32,
                 "seed": 1,
             }
-            texts = [sample for c in CONSTRAINTS for sample in dy.generate(model, c, chosen.n, 32, **options)]
+            texts = [sample for c in CONSTRAINTS for sample in dy.generate(model, c, arguments.n, 32, **options)]
             assert all(text.satisfied for text in texts)
             cells.append(f"{perplexity(judge, [text.text for text in texts]):.0f}")
         print(f"| `{guidance}` | {' | '.join(cells)} |", flush=True)

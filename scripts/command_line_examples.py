@@ -44,7 +44,7 @@ def updated(page: str, run: Callable[[str], str]) -> str:
             run(match["hidden"])
             return match[0]
         parts = re.split(r"^\$ (.*)\n", match["shown"], flags=re.MULTILINE)[1:]
-        written = []
+        entries = []
         for command, old in zip(parts[::2], parts[1::2], strict=True):
             created = creates(command)
             if created is not None and not created.exists():
@@ -54,9 +54,9 @@ def updated(page: str, run: Callable[[str], str]) -> str:
                 new = old
             else:
                 new = run(command).strip("\n") + "\n"
-            written.append(f"$ {command}\n{new.strip(chr(10))}".rstrip() + "\n")
+            entries.append(f"$ {command}\n{new.strip(chr(10))}".rstrip() + "\n")
         gap = "\n" if "\n\n$ " in match["shown"] else ""
-        return "```\n" + gap.join(written) + "```"
+        return "```\n" + gap.join(entries) + "```"
 
     return BLOCK.sub(block, page)
 

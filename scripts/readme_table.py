@@ -44,8 +44,8 @@ def read(paths: Sequence[Path]) -> Numbers:
             )
         with path.open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.DictReader(file) if row["category"] == "all"]
-        there = {(suite, system) for suite, system, _ in numbers}
-        fresh = [row for row in rows if (row["suite"], row["system"]) not in there]
+        present = {(suite, system) for suite, system, _ in numbers}
+        fresh = [row for row in rows if (row["suite"], row["system"]) not in present]
         numbers |= {(row["suite"], row["system"], row["measure"]): row for row in fresh}
     return numbers
 
@@ -64,25 +64,27 @@ def table(numbers: Numbers) -> str:
             continue
         cells = [f"`{system}`"]
         for suite in suites:
-            there = {measure: row for (of, name, measure), row in numbers.items() if (of, name) == (suite, system)}
+            row_of_measure = {
+                measure: row for (of, name, measure), row in numbers.items() if (of, name) == (suite, system)
+            }
             columns = [*MEASURES[suite].values(), ("overhead", 2, " ×")]
-            cells += [satisfied(there), *(value(there, *column) for column in columns)]
+            cells += [satisfied(row_of_measure), *(value(row_of_measure, *column) for column in columns)]
         lines.append([*cells, words])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def satisfied(there: dict[str, dict[str, str]]) -> str:
+def satisfied(row_of_measure: dict[str, dict[str, str]]) -> str:
     """A share; with a star where the system could not express all constraints."""
-    row = there.get("satisfaction")
+    row = row_of_measure.get("satisfaction")
     if row is None:
         return "—"
-    some = float(there.get("constraints not expressible", {"value": "0"})["value"]) > 0
+    some = float(row_of_measure.get("constraints not expressible", {"value": "0"})["value"]) > 0
     return f"{100 * float(row['value']):.3g}%{'*' if some else ''}"
 
 
-def value(there: dict[str, dict[str, str]], measure: str, digits: int, unit: str = "") -> str:
+def value(row_of_measure: dict[str, dict[str, str]], measure: str, digits: int, unit: str = "") -> str:
     """A number, or a dash."""
-    return f"{float(there[measure]['value']):.{digits}f}{unit}" if measure in there else "—"
+    return f"{float(row_of_measure[measure]['value']):.{digits}f}{unit}" if measure in row_of_measure else "—"
 
 
 def main() -> None:

@@ -54,12 +54,12 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     }
     environment.pop("PYTHONPATH", None)  # the installed package, not the checkout
-    done = subprocess.run(
+    process = subprocess.run(
         [str(word) for word in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        raise SystemExit(f"error: {' '.join(map(str, command))} failed\n{done.stdout}{done.stderr}")
-    return done.stdout
+    if process.returncode:
+        raise SystemExit(f"error: {' '.join(map(str, command))} failed\n{process.stdout}{process.stderr}")
+    return process.stdout
 
 
 def check_files(path: Path) -> None:

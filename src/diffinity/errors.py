@@ -109,9 +109,9 @@ def _excerpt(source: str, position: int, width: int = 72) -> str:
     line = source[start : end if end >= 0 else len(source)]
     column = position - start
     left = max(0, min(column - width // 2, len(line) - width))
-    shown = line[left : left + width]
+    excerpt = line[left : left + width]
     head = "…" if left else ""
     tail = "…" if left + width < len(line) else ""
     # Tabs and wide characters would misplace the caret; control characters would be invisible.
-    printable = "".join(c if c.isprintable() else "·" for c in shown)
+    printable = "".join(c if c.isprintable() else "·" for c in excerpt)
     return f"    {head}{printable}{tail}\n    {' ' * (len(head) + column - left)}^"

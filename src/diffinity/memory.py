@@ -48,12 +48,12 @@ def check_room(model: TextModel, n: int, length: int) -> None:
     embedding = getattr(model, "embedding", None)
     width = 1 if embedding is None else embedding.shape[1]  # of the state at one position
     bytes_per_text = length * (BYTES_PER_LOGIT * vocab_size_of(model) + BYTES_PER_NUMBER * width)
-    needed = bytes_per_text + n * (BYTES_PER_TEXT + BYTES_PER_TOKEN * length)
-    free = available_bytes(model.device)
-    if needed > free:
+    required_bytes = bytes_per_text + n * (BYTES_PER_TEXT + BYTES_PER_TOKEN * length)
+    free_bytes = available_bytes(model.device)
+    if required_bytes > free_bytes:
         raise InvalidArgument(
-            f"n = {n:,} with a length of {length:,} tokens needs about {needed / 1e9:,.1f} GB of memory, and "
-            f"{free / 1e9:,.1f} GB are free: ask for a smaller length or fewer texts"
+            f"n = {n:,} with a length of {length:,} tokens needs about {required_bytes / 1e9:,.1f} GB of memory, "
+            f"and {free_bytes / 1e9:,.1f} GB are free: ask for a smaller length or fewer texts"
         )
 
 

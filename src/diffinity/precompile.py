@@ -64,9 +64,9 @@ def _processors() -> int:
 
 def _cache_is_empty() -> bool:
     """Whether no late loop is stored; False if it is not known where numba would store it."""
-    given = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("DIFFINITY_CACHE_DIR")
-    if given:
-        return not any(Path(given).rglob(COMPILED))
+    cache_folder = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("DIFFINITY_CACHE_DIR")
+    if cache_folder:
+        return not any(Path(cache_folder).rglob(COMPILED))
     folder = PACKAGE / "acceptance"
     return os.access(folder, os.W_OK) and not any(folder.glob(f"__pycache__/{COMPILED}"))
 

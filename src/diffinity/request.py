@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from diffinity.constraints import Choice, Constraint, Grammar, JsonSchema, Regex, sentences
 from diffinity.constraints.python_types import OfType
 from diffinity.errors import InvalidArgument
-from diffinity.generation.settings import GenerationSettings, Option, from_spoken, shown_options
+from diffinity.generation.settings import GenerationSettings, Option, from_request_names, shown_options
 
 ANY_TEXT = Regex(r"(?s).*")
 Texts = tuple[str, ...]
@@ -69,8 +69,8 @@ class _OwnFields(BaseModel):
 
     def is_free(self) -> bool:
         """Whether there is no constraint."""
-        asked = (self.regex, self.json_schema, self.grammar, self.type, self.choice, self.contains)
-        return all(part is None for part in asked) and not self.not_regex
+        constraints = (self.regex, self.json_schema, self.grammar, self.type, self.choice, self.contains)
+        return all(part is None for part in constraints) and not self.not_regex
 
     def settings(self) -> GenerationSettings:
         """The generation settings: everything except the constraint, n and the seed.
@@ -78,10 +78,10 @@ class _OwnFields(BaseModel):
         >>> read_request('{"steps": 8}').settings()
         GenerationSettings({'steps': 8, 'guidance': 'none'})
         """
-        asked = {option.name: getattr(self, option.name) for option in shown_options()}
-        if self.is_free() and not asked["prefix"] and asked["guidance"] == "auto":
-            asked["guidance"] = "none"  # without a constraint there is no guidance
-        return GenerationSettings.of(**from_spoken(asked))
+        options = {option.name: getattr(self, option.name) for option in shown_options()}
+        if self.is_free() and not options["prefix"] and options["guidance"] == "auto":
+            options["guidance"] = "none"  # without a constraint there is no guidance
+        return GenerationSettings.of(**from_request_names(options))
 
 
 def _field(option: Option) -> tuple[Any, Any]:
@@ -169,26 +169,26 @@ def combined(
     return functools.reduce(operator.and_, parts) if parts else None
 
 
-def schema_arguments(given: Mapping[str, Any] | None, *, has_schema: bool = True) -> dict[str, Any]:
+def schema_arguments(options: Mapping[str, Any] | None, *, has_schema: bool = True) -> dict[str, Any]:
     """The keyword arguments of `JsonSchema` by name; refuses unknown names.
 
     >>> schema_arguments({"opened": True})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     diffinity.errors.InvalidArgument: there is no schema option 'opened': there are whitespace, order, open, ...
     """
-    known = [name for name in inspect.signature(JsonSchema).parameters if name != "schema"]
-    for name in given or ():
-        if name not in known:
-            raise InvalidArgument(f"there is no schema option {name!r}: there are {', '.join(known)}")
+    names = [name for name in inspect.signature(JsonSchema).parameters if name != "schema"]
+    for name in options or ():
+        if name not in names:
+            raise InvalidArgument(f"there is no schema option {name!r}: there are {', '.join(names)}")
     for name in ("open", "lenient"):
-        if given and not isinstance(given.get(name, False), bool):
-            raise InvalidArgument(f"the schema option {name} must be true or false, but is {given[name]!r}")
-    if given and not has_schema:
+        if options and not isinstance(options.get(name, False), bool):
+            raise InvalidArgument(f"the schema option {name} must be true or false, but is {options[name]!r}")
+    if options and not has_schema:
         raise InvalidArgument("schema options are those of a JSON Schema, and none was given")
-    return dict(given or {})
+    return dict(options or {})
 
 
-def named_type(name: str, said: str = "type", modules: Collection[str] | None = None) -> object:
+def named_type(name: str, field_name: str = "type", modules: Collection[str] | None = None) -> object:
     """The object `module:Name`, also from the current folder. Only modules in `modules` are allowed.
 
     >>> named_type("uuid:UUID").__name__
@@ -196,20 +196,22 @@ def named_type(name: str, said: str = "type", modules: Collection[str] | None = 
     """
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
-        raise InvalidArgument(f"{said} takes module:Name, not {name!r}")
+        raise InvalidArgument(f"{field_name} takes module:Name, not {name!r}")
     if modules is not None and module_name not in modules:
-        raise InvalidArgument(f"{said} {name}: importing runs code, so allow it first: --import {module_name}")
+        raise InvalidArgument(
+            f"{field_name} {name}: importing runs code, so allow it first: --import {module_name}"
+        )
     sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # importing runs the user's code, which may raise anything
         raise InvalidArgument(
-            f"{said} {name}: importing {module_name!r} failed with {type(error).__name__}: {error}"
+            f"{field_name} {name}: importing {module_name!r} failed with {type(error).__name__}: {error}"
         ) from None
     finally:
         sys.path.pop(0)
     if not hasattr(module, attribute):
-        raise InvalidArgument(f"{said} {name}: the module {module_name!r} has no {attribute!r}")
+        raise InvalidArgument(f"{field_name} {name}: the module {module_name!r} has no {attribute!r}")
     return getattr(module, attribute)
 
 
@@ -226,7 +228,7 @@ def _compiled_once(
     not_regex: tuple[str, ...] | None,
 ) -> Constraint:
     """Like `combined`, cached: requests that differ only in seed share a constraint and its automaton."""
-    asked = combined(
+    constraint = combined(
         regex=regex,
         json_schema=json_schema,
         schema_options=None if schema_options is None else json.loads(schema_options),
@@ -237,7 +239,7 @@ def _compiled_once(
         not_regex=not_regex,
         more=[] if type_name is None else [OfType(named_type(type_name))],
     )
-    return ANY_TEXT if asked is None else asked
+    return ANY_TEXT if constraint is None else constraint
 
 
 def in_words(
@@ -256,19 +258,19 @@ def in_words(
     >>> in_words(regex="a+", contains=["cat", "dog"])
     [('matches the regular expression', 'a+'), ('contains the words', 'cat, dog')]
     """
-    said = []
+    descriptions = []
     if prefix:
-        said.append(("starts with", prefix))
+        descriptions.append(("starts with", prefix))
     if regex is not None:
-        said.append(("matches the regular expression", regex))
+        descriptions.append(("matches the regular expression", regex))
     if json_schema is not None:
-        said.append(("is JSON that is valid for the schema", json_schema))
+        descriptions.append(("is JSON that is valid for the schema", json_schema))
     if grammar is not None:
-        said.append(("is derived by the grammar", grammar))
+        descriptions.append(("is derived by the grammar", grammar))
     if choice:
-        said.append(("is one of", " | ".join(choice)))
+        descriptions.append(("is one of", " | ".join(choice)))
     if type_name is not None:
-        said.append(("is a value of the Python type", type_name))
+        descriptions.append(("is a value of the Python type", type_name))
     if contains:
-        said.append((f"contains the word{'s' if len(contains) > 1 else ''}", ", ".join(contains)))
-    return said + [("does not match the regular expression", pattern) for pattern in not_regex or ()]
+        descriptions.append((f"contains the word{'s' if len(contains) > 1 else ''}", ", ".join(contains)))
+    return descriptions + [("does not match the regular expression", pattern) for pattern in not_regex or ()]

@@ -39,12 +39,12 @@ class Frame:
     def of(step: int, state: State, particles: int = 1) -> Frame:
         """The frame of a state from `callback_on_step_end`; only the first of the `particles` rows of a text."""
         tokens, confidence = draft_of(state)  # (B, L)
-        seen = None if state.prediction is None else state.prediction.log_acceptance
+        log_acceptance = None if state.prediction is None else state.prediction.log_acceptance
         return Frame(
             step,
             tokens[::particles].numpy().astype(np.int32),
             (confidence[::particles] * 100).round().numpy().astype(np.uint8),
-            None if seen is None else tuple(seen[::particles].tolist()),
+            None if log_acceptance is None else tuple(log_acceptance[::particles].tolist()),
         )
 
 
@@ -116,12 +116,12 @@ class Pieces:
 
     def spelled(self, ids: Sequence[int]) -> list[tuple[int, int]]:
         """The pieces of the ids, each with its number of tokens; a start token is a piece without text."""
-        place = self._start(ids)
-        pieces = [(self._number(()), place)] if place else []
-        while place < len(ids):
-            size = self._size(ids[place : place + LONGEST_CHARACTER])
-            pieces.append((self._number(tuple(ids[place : place + size])), size))
-            place += size
+        position = self._start(ids)
+        pieces = [(self._number(()), position)] if position else []
+        while position < len(ids):
+            size = self._size(ids[position : position + LONGEST_CHARACTER])
+            pieces.append((self._number(tuple(ids[position : position + size])), size))
+            position += size
         return pieces
 
     def _size(self, ids: Sequence[int]) -> int:
@@ -178,22 +178,22 @@ class _Sample:
 
     def _frame(self, frame: Frame, pieces: Pieces) -> dict[str, Any]:
         ids = frame.tokens[self.index].tolist()
-        shown = pieces.before_end(ids)
-        spelled = pieces.spelled(shown)
+        text_ids = pieces.before_end(ids)
+        spelled = pieces.spelled(text_ids)
         return {
             "step": frame.step,
-            "ended": len(shown) < len(ids),
+            "ended": len(text_ids) < len(ids),
             "tokens": [number for number, _ in spelled],
             "sure": _merged(frame.confidence[self.index].tolist(), spelled, min),
         }
 
 
 def _merged(
-    values: Sequence[int], spelled: Sequence[tuple[int, int]], how: Callable[[Sequence[int]], int]
+    values: Sequence[int], spelled: Sequence[tuple[int, int]], combine: Callable[[Sequence[int]], int]
 ) -> list[int]:
     """One value per piece, from one value per token."""
     ends = list(accumulate(size for _, size in spelled))
-    return [how(values[end - size : end]) for end, (_, size) in zip(ends, spelled, strict=True)]
+    return [combine(values[end - size : end]) for end, (_, size) in zip(ends, spelled, strict=True)]
 
 
 def _finite(x: float) -> float | None:

@@ -170,10 +170,12 @@ def mean_acceptance(
         _check_mean(logits, softmax, x, embedding)
         weights, tilt = _tilt(kernels, logits, automata, path, seed)
         return MeanAcceptance(tilt.log_p_language, kernels.mean(weights, tilt, embedding, x, certain))
-    given = _mean_acceptance(logits, automaton, softmax, x, embedding, path, seed, backend)
+    conditional = _mean_acceptance(logits, automaton, softmax, x, embedding, path, seed, backend)
     if certain is None:
-        return given
-    return replace(given, mean=torch.where((given.log_p_language > -certain)[:, None, None], x, given.mean))
+        return conditional
+    return replace(
+        conditional, mean=torch.where((conditional.log_p_language > -certain)[:, None, None], x, conditional.mean)
+    )
 
 
 def _mean_acceptance(
@@ -188,15 +190,20 @@ def _mean_acceptance(
 ) -> MeanAcceptance:
     same_type = logits.dtype == softmax.dtype == x.dtype == embedding.dtype
     if backend == "torch" or not _in_compiled_loops(logits) or not same_type:
-        given = _given(logits, automaton, softmax, path, seed, backend)
-        weights = embedding.expand(
-            logits.shape[0], -1, -1
-        )  # one product a sample, which rounds the same in every batch
-        return MeanAcceptance(given.log_p_language, torch.bmm(given.marginals.to(embedding.dtype), weights))
+        conditional = _conditional(logits, automaton, softmax, path, seed, backend)
+        # One product per sample, which rounds the same in every batch.
+        weights = embedding.expand(logits.shape[0], -1, -1)
+        return MeanAcceptance(
+            conditional.log_p_language, torch.bmm(conditional.marginals.to(embedding.dtype), weights)
+        )
     automata = _one_for_each(logits, automaton)
     _check_mean(logits, softmax, x, embedding)
     length = logits.shape[1]
-    plans = [mean.plan_of(own, embedding, length, lambda new: _check_one(logits, new)) for own in automata]
+
+    def check(new: TokenAutomaton) -> None:
+        _check_one(logits, new)
+
+    plans = [mean.plan_of(sample_automaton, embedding, length, check) for sample_automaton in automata]
     draws = [np.random.default_rng((seed, i)) for i in range(len(plans))] if path and seed is not None else None
     p = softmax.detach().contiguous()
     return MeanAcceptance(*mean.conditional_mean(logits.detach().contiguous(), p, x, automata, plans, path, draws))
@@ -205,9 +212,9 @@ def _mean_acceptance(
 def _check_mean(logits: Tensor, softmax: Tensor, x: Tensor, embedding: Tensor) -> None:
     batch, length, vocab = logits.shape
     shapes = tuple(softmax.shape), tuple(x.shape), tuple(embedding.shape)
-    wanted = (batch, length, vocab), (batch, length, embedding.shape[-1]), (vocab, embedding.shape[-1])
-    if shapes != wanted:
-        raise InvalidArgument(f"softmax, x and embedding must have the shapes {wanted}, but have {shapes}")
+    expected = (batch, length, vocab), (batch, length, embedding.shape[-1]), (vocab, embedding.shape[-1])
+    if shapes != expected:
+        raise InvalidArgument(f"softmax, x and embedding must have the shapes {expected}, but have {shapes}")
 
 
 @dataclass(frozen=True)
@@ -243,8 +250,8 @@ def gradient_acceptance(
             tilt.log_p_language, kernels.marginals(weights, tilt, softmax.dtype, minus_p=True)
         )
     if backend == "torch" or not _in_compiled_loops(logits):
-        given = _given(logits, automaton, softmax, path, seed, backend)
-        return GradientAcceptance(given.log_p_language, given.marginals.to(softmax.dtype) - softmax)
+        conditional = _conditional(logits, automaton, softmax, path, seed, backend)
+        return GradientAcceptance(conditional.log_p_language, conditional.marginals.to(softmax.dtype) - softmax)
     automata = _check(logits, automaton)
     if softmax.shape != logits.shape:
         raise InvalidArgument(
@@ -264,7 +271,7 @@ def _in_compiled_loops(logits: Tensor) -> bool:
     return logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.float64)
 
 
-def _given(
+def _conditional(
     logits: Tensor, automaton: Automata, softmax: Tensor, path: bool, seed: int | None, backend: Backend
 ) -> Acceptance:
     if path:
@@ -483,8 +490,8 @@ def _check_one(probs: Tensor, automaton: TokenAutomaton) -> None:
         raise InvalidArgument(
             f"the automaton is over {automaton.vocab_size} tokens, the distributions over {probs.shape[2]}"
         )
-    needed = foreseen_bytes(automaton, probs.shape[1])
-    Budget(current_limits()).check("memory_bytes", needed, "the dynamic programme for one sample")
+    required_bytes = foreseen_bytes(automaton, probs.shape[1])
+    Budget(current_limits()).check("memory_bytes", required_bytes, "the dynamic programme for one sample")
 
 
 def foreseen_bytes(automaton: TokenAutomaton, length: int) -> int:

@@ -132,9 +132,9 @@ def shifted(
 ) -> None:
     """out[k, v] = logits[k, v] + shift[k, class of v]; logits and out may be one array."""
     for k in range(logits.shape[0]):
-        row, into, by_class = logits[k], out[k], shift[k]
+        row, out_row, by_class = logits[k], out[k], shift[k]
         for v in range(row.shape[0]):
-            into[v] = row[v] + by_class[class_of[v]]
+            out_row[v] = row[v] + by_class[class_of[v]]
 
 
 @njit(nogil=True, cache=True)

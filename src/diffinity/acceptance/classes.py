@@ -42,7 +42,7 @@ class ClassScores:
 
     log_sums: NDArray[np.float64]  # (L, C): log Σ p over the class
     best: NDArray[np.float64]  # (L, C): the largest log p of the class
-    where: NDArray[np.int32]  # (L, C): the token with this log p, −1 if no token is allowed
+    best_token: NDArray[np.int32]  # (L, C): the token with this log p, −1 if no token is allowed
     log_norm: NDArray[np.float64]  # (L,): temperature·log p + log_norm is the logit
     choices: Mapping[int, Choice]  # positions that are not open
 
@@ -52,7 +52,7 @@ class ClassScores:
 
     def at(self, rows: NDArray[np.int64]) -> ClassScores:
         """The scores of some positions, all of them open."""
-        return ClassScores(self.log_sums[rows], self.best[rows], self.where[rows], self.log_norm[rows], {})
+        return ClassScores(self.log_sums[rows], self.best[rows], self.best_token[rows], self.log_norm[rows], {})
 
     @cached_property
     def _scaled(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -88,26 +88,26 @@ def class_scores(
     """
     length, vocab = logits.shape
     shape, settled = (length, automaton.n_classes), choices or {}
-    log_sums, best, where = np.empty(shape), np.empty(shape), np.empty(shape, np.int32)
+    log_sums, best, best_token = np.empty(shape), np.empty(shape), np.empty(shape, np.int32)
     log_norm = np.zeros(length)
     dtype = logits.dtype if logits.dtype in (torch.float32, torch.float64) else torch.float32
     reduce = _reduce if logits.device.type == "cpu" else _reduce_on_device
     for part in _open_chunks(length, settled, max(1, CHUNK_BYTES // (4 * vocab))):
         chunk = logits[part].detach().to(dtype)
-        reduce(chunk, automaton, temperature, log_sums[part], best[part], where[part], log_norm[part])
+        reduce(chunk, automaton, temperature, log_sums[part], best[part], best_token[part], log_norm[part])
     for k, choice in settled.items():
-        _settle(choice, automaton, log_sums[k], best[k], where[k])
-    return ClassScores(log_sums, best, where, log_norm, settled)
+        _settle(choice, automaton, log_sums[k], best[k], best_token[k])
+    return ClassScores(log_sums, best, best_token, log_norm, settled)
 
 
 def settle(scores: ClassScores, automaton: TokenAutomaton, choices: Mapping[int, Choice]) -> ClassScores:
     """The scores with some positions settled."""
-    log_sums, best, where = scores.log_sums.copy(), scores.best.copy(), scores.where.copy()
+    log_sums, best, best_token = scores.log_sums.copy(), scores.best.copy(), scores.best_token.copy()
     log_norm = scores.log_norm.copy()
     for k, choice in choices.items():
-        _settle(choice, automaton, log_sums[k], best[k], where[k])
+        _settle(choice, automaton, log_sums[k], best[k], best_token[k])
         log_norm[k] = 0.0
-    return ClassScores(log_sums, best, where, log_norm, choices)
+    return ClassScores(log_sums, best, best_token, log_norm, choices)
 
 
 def _open_chunks(length: int, settled: Mapping[int, Choice], rows: int) -> list[slice]:
@@ -125,14 +125,14 @@ def _settle(
     automaton: TokenAutomaton,
     log_sums: NDArray[np.float64],
     best: NDArray[np.float64],
-    where: NDArray[np.int32],
+    best_token: NDArray[np.int32],
 ) -> None:
-    log_sums[:], best[:], where[:] = -np.inf, -np.inf, -1
+    log_sums[:], best[:], best_token[:] = -np.inf, -np.inf, -1
     for token, weight in zip(choice.tokens, choice.log_weights, strict=True):
         c = automaton.class_of[token]
         log_sums[c] = np.logaddexp(log_sums[c], weight)
         if weight > best[c]:
-            best[c], where[c] = weight, token
+            best[c], best_token[c] = weight, token
 
 
 def _reduce(
@@ -141,7 +141,7 @@ def _reduce(
     temperature: float,
     log_sums: NDArray[np.float64],
     best: NDArray[np.float64],
-    where: NDArray[np.int32],
+    best_token: NDArray[np.int32],
     log_norm: NDArray[np.float64],
 ) -> None:
     """The tables (n, C) and the log_norm (n,) of logits (n, V): the softmax in torch, the rest compiled."""
@@ -160,7 +160,7 @@ def _reduce(
         automaton.useful,
         log_sums,
         best,
-        where,
+        best_token,
         log_norm,
     )
 
@@ -171,7 +171,7 @@ def _reduce_on_device(
     temperature: float,
     log_sums: NDArray[np.float64],
     best: NDArray[np.float64],
-    where: NDArray[np.int32],
+    best_token: NDArray[np.int32],
     log_norm: NDArray[np.float64],
 ) -> None:
     """Like `_reduce`, in torch on the device of the logits; only the tables are copied back."""
@@ -192,13 +192,13 @@ def _reduce_on_device(
     below = torch.where(possible, ((chunk - own_top) / temperature).exp(), 0.0)
     total = below.new_zeros(n, automaton.n_classes, dtype=torch.float64).scatter_add_(1, class_of, below.double())
     best[:] = top.double().cpu().numpy()
-    where[:] = torch.where(token < vocab, token, -1).cpu().numpy()
+    best_token[:] = torch.where(token < vocab, token, -1).cpu().numpy()
     log_sums[:] = (best - peak[:, None]) / temperature + log_top[:, None] + total.log().cpu().numpy()
     useless = ~automaton.useful
-    log_sums[:, useless], best[:, useless], where[:, useless] = -np.inf, -np.inf, -1
+    log_sums[:, useless], best[:, useless], best_token[:, useless] = -np.inf, -np.inf, -1
     order, begins = automaton.tokens_by_class
-    impossible = (where < 0) & automaton.useful  # all logits of the class are −inf: use its first token
-    where[impossible] = np.broadcast_to(order[begins[:-1]], where.shape)[impossible]
+    impossible = (best_token < 0) & automaton.useful  # all logits of the class are −inf: use its first token
+    best_token[impossible] = np.broadcast_to(order[begins[:-1]], best_token.shape)[impossible]
     best[:] = (best - peak[:, None]) / temperature + log_top[:, None]
     log_norm[:] = peak - temperature * log_top
 
@@ -217,13 +217,13 @@ def best_string(scores: ClassScores, automaton: TokenAutomaton) -> NDArray[np.in
     """The most probable accepted token string (L,)."""
     edges = automaton.edges
     shape = (scores.length, edges.n_groups)
-    log_weight, which = np.empty(shape), np.empty(shape, np.int32)
-    floored = np.where(scores.where >= 0, np.maximum(scores.best, cpu.FLOOR), -np.inf)
+    log_weight, best_class = np.empty(shape), np.empty(shape, np.int32)
+    floored = np.where(scores.best_token >= 0, np.maximum(scores.best, cpu.FLOOR), -np.inf)
     kernel: Any = path_kernels.group_maxima
-    kernel(floored, edges.members_first, edges.members, log_weight, which)
+    kernel(floored, edges.members_first, edges.members, log_weight, best_class)
     path, _ = cpu.best_path(log_weight, automaton)
-    at = np.arange(scores.length)
-    return scores.where[at, which[at, path]].astype(np.int64)
+    positions = np.arange(scores.length)
+    return scores.best_token[positions, best_class[positions, path]].astype(np.int64)
 
 
 def draw_string(
@@ -233,11 +233,11 @@ def draw_string(
     rng: np.random.Generator,
     *,
     temperature: float = 1.0,
-    own: NDArray[np.int64] | None = None,
+    drawn_tokens: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
     """A token string (L,) drawn from p given acceptance; the best string if P(L) = 0. The scores are of `logits`.
 
-    `own` (L,) are tokens drawn from p at each position. If an own token is in the drawn class, it is used, because
+    `drawn_tokens` (L,) are drawn from p at each position. A token that is in the drawn class is used, because
     acceptance does not depend on the choice of a token within a class.
     """
     w = scores.weights(automaton)
@@ -251,8 +251,8 @@ def draw_string(
         classes = edges.members[edges.members_first[g] : edges.members_first[g + 1]]
         label = classes[cpu.draw(w.scaled[k, classes], rng)]
         choice = scores.choices.get(k)
-        if choice is None and own is not None and automaton.class_of[own[k]] == label:
-            ids[k] = own[k]
+        if choice is None and drawn_tokens is not None and automaton.class_of[drawn_tokens[k]] == label:
+            ids[k] = drawn_tokens[k]
             continue
         if choice is not None:
             tokens = choice.tokens[automaton.class_of[choice.tokens] == label]

@@ -40,7 +40,7 @@ class Scores:
         return largest - np.log(self.probs.max(axis=1).astype(np.float64))
 
     def at(self, rows: NDArray[np.int64]) -> Scores:
-        """Those of some positions."""
+        """The scores of some positions."""
         return Scores(self.probs[rows], None if self.logits is None else self.logits[rows])
 
     def log_probs(self) -> NDArray[np.float64]:
@@ -74,7 +74,7 @@ class Weights:
     log_sums: NDArray[np.float64] | None  # (L, C): set if some sums underflowed and were computed from logits
 
     def at(self, rows: NDArray[np.int64]) -> Weights:
-        """Those of some positions."""
+        """The weights of some positions."""
         log_sums = None if self.log_sums is None else self.log_sums[rows]
         return Weights(self.sums[rows], self.scaled[rows], self.log_scale[rows], self.grouped[rows], log_sums)
 
@@ -255,15 +255,15 @@ def best_string(scores: Scores, automaton: TokenAutomaton) -> tuple[float, NDArr
     """The most probable accepted token string and its log probability (−inf if a token is impossible)."""
     log_probs = scores.log_probs()
     shape = (scores.length, automaton.n_classes)
-    best, where = np.empty(shape), np.empty(shape, np.int32)
-    _call(path_kernels.class_maxima, np.maximum(log_probs, FLOOR), automaton.unsigned_class_of, best, where)
+    best, best_token = np.empty(shape), np.empty(shape, np.int32)
+    _call(path_kernels.class_maxima, np.maximum(log_probs, FLOOR), automaton.unsigned_class_of, best, best_token)
     edges = automaton.edges
     log_weight = np.empty((scores.length, edges.n_groups))
-    which = np.empty((scores.length, edges.n_groups), np.int32)
-    _call(path_kernels.group_maxima, best, edges.members_first, edges.members, log_weight, which)
+    best_class = np.empty((scores.length, edges.n_groups), np.int32)
+    _call(path_kernels.group_maxima, best, edges.members_first, edges.members, log_weight, best_class)
     path, _ = best_path(log_weight, automaton)
     at = np.arange(scores.length)
-    ids = where[at, which[at, path]].astype(np.int64)
+    ids = best_token[at, best_class[at, path]].astype(np.int64)
     return float(log_probs[at, ids].sum()), ids
 
 

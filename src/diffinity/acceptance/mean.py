@@ -59,11 +59,11 @@ def plan_of(
     plan = _plans.get(automaton)
     if plan is None or plan.source is not embedding or (plan.version, plan.length) != (version, length):
         check(automaton)
-        plan = _plans[automaton] = _made(automaton, embedding, version, length)
+        plan = _plans[automaton] = _new_plan(automaton, embedding, version, length)
     return plan
 
 
-def _made(automaton: TokenAutomaton, embedding: Tensor, version: int, length: int) -> Plan:
+def _new_plan(automaton: TokenAutomaton, embedding: Tensor, version: int, length: int) -> Plan:
     sizes = np.bincount(automaton.class_of, minlength=automaton.n_classes)
     label = int(sizes.argmax())
     if automaton.vocab_size - sizes[label] > WORTH_IT * automaton.vocab_size:
@@ -72,10 +72,10 @@ def _made(automaton: TokenAutomaton, embedding: Tensor, version: int, length: in
     tokens = np.flatnonzero(inside == 0)
     classes = automaton.unsigned_class_of[tokens]
     classes.flags.writeable = False  # like `unsigned_class_of`: otherwise the loops are compiled twice
-    rest = (label, tokens.astype(np.uint32), classes, inside)
+    largest_class = (label, tokens.astype(np.uint32), classes, inside)
     edges = automaton.edges
     arguments = (
-        *rest,
+        *largest_class,
         LEAST_SHARE,
         LARGEST_RATIO,
         automaton.useful,
@@ -85,8 +85,8 @@ def _made(automaton: TokenAutomaton, embedding: Tensor, version: int, length: in
         automaton.live(length),
         automaton.accepting,
     )
-    own = embedding if label < 0 else embedding[torch.from_numpy(tokens)]
-    return Plan(*rest, own, arguments, embedding, version, length)
+    outside_embedding = embedding if label < 0 else embedding[torch.from_numpy(tokens)]
+    return Plan(*largest_class, outside_embedding, arguments, embedding, version, length)
 
 
 def conditional_mean(
@@ -109,14 +109,14 @@ def conditional_mean(
     loop: Any = kernels.closed_form
 
     def work(i: int) -> _ExplicitRows | None:
-        done, own = False, differences[i].numpy()
+        succeeded, difference = False, differences[i].numpy()
         if draws is None:
-            log_probs[i], done = loop(probs[i], by_path, *plans[i].arguments, own, factors[i, :, 0])
-        if done:
+            log_probs[i], succeeded = loop(probs[i], by_path, *plans[i].arguments, difference, factors[i, :, 0])
+        if succeeded:
             return None
         ratios = cpu.path_ratios(draws[i] if draws else None) if by_path else cpu.posterior_ratios
         scores = cpu.Scores(probs[i], logits[i].numpy())
-        log_probs[i], explicit = _by_parts(scores, automata[i], plans[i], ratios, own, factors[i, :, 0])
+        log_probs[i], explicit = _by_parts(scores, automata[i], plans[i], ratios, difference, factors[i, :, 0])
         return explicit
 
     by_parts = cpu.over_batch(work, len(plans))
@@ -170,13 +170,13 @@ def _by_parts(
         factor[:], differences[:] = 0.0, 0.0
         return log_p_language, _ExplicitRows(np.arange(scores.length), None)
     by_class, rescue = cpu.token_ratios(w, ratio, w.scaled * ratio, scores.probs.dtype)
-    apart = rescue | (by_class[:, plan.label] > LARGEST_RATIO)
-    factor[:] = np.where(apart, 0.0, by_class[:, plan.label])
-    rows = np.flatnonzero(apart)
+    is_explicit = rescue | (by_class[:, plan.label] > LARGEST_RATIO)
+    factor[:] = np.where(is_explicit, 0.0, by_class[:, plan.label])
+    rows = np.flatnonzero(is_explicit)
     explicit = None
     if len(rows):
         q = np.empty((len(rows), automaton.vocab_size), scores.probs.dtype)
         cpu.expand(scores.at(rows), automaton, w.at(rows), ratio[rows], q)
         explicit = _ExplicitRows(rows, torch.from_numpy(q))
-    kernels.scale_by_ratio_differences(differences, plan.label, plan.classes, by_class, apart)
+    kernels.scale_by_ratio_differences(differences, plan.label, plan.classes, by_class, is_explicit)
     return log_p_language, explicit

@@ -194,24 +194,24 @@ def forward(weight: Floats, arrows: Arrows, live: Bools, accepting: Bools, alpha
     _add_up_hubs(alpha[0], n, arrows)
     log_total = 0.0
     for k in range(length):
-        here, there, by_group, can_finish = alpha[k], alpha[k + 1], weight[k], live[k + 1]
+        alpha_k, alpha_next, by_group, can_finish = alpha[k], alpha[k + 1], weight[k], live[k + 1]
         for t in range(n):
             mass, more = 0.0, 0.0  # two sums, so that the additions are independent
             if can_finish[t]:
                 e, end = np.uint64(first[t]), np.uint64(first[t + 1])
                 while e + ONE < end:
-                    mass += here[node[e]] * by_group[group[e]]
-                    more += here[node[e + ONE]] * by_group[group[e + ONE]]
+                    mass += alpha_k[node[e]] * by_group[group[e]]
+                    more += alpha_k[node[e + ONE]] * by_group[group[e + ONE]]
                     e += TWO
                 if e < end:
-                    mass += here[node[e]] * by_group[group[e]]
-            there[t] = mass + more
-        total = _total(there[:n])
+                    mass += alpha_k[node[e]] * by_group[group[e]]
+            alpha_next[t] = mass + more
+        total = _total(alpha_next[:n])
         if total == 0.0:
             alpha[k + 1 :] = 0.0
             return -np.inf
-        _divide(there[:n], total)
-        _add_up_hubs(there, n, arrows)
+        _divide(alpha_next[:n], total)
+        _add_up_hubs(alpha_next, n, arrows)
         log_total += np.log(total)
     ending = 0.0
     for s in range(n):
@@ -235,41 +235,41 @@ def backward(weight: Floats, arrows: Arrows, accepting: Bools, alpha: Floats, po
     for s in range(n):
         beta[s] = 1.0 if accepting[s] else 0.0
     for k in range(length - 1, -1, -1):
-        masses, by_group, into = alpha[k], weight[k], posterior[k]
+        masses, by_group, posterior_k = alpha[k], weight[k], posterior[k]
         for s in range(n):
             mass = masses[s]
             total, more = 0.0, 0.0
             if mass != 0.0:
                 e, end = np.uint64(first[s]), np.uint64(first[s + 1])
                 while e + ONE < end:
-                    here, next_ = group[e], group[e + ONE]
-                    onward, other = beta[head[e]], beta[head[e + ONE]]
-                    total += by_group[here] * onward
-                    more += by_group[next_] * other
-                    into[here] += mass * onward
-                    into[next_] += mass * other
+                    group_e, group_next = group[e], group[e + ONE]
+                    beta_e, beta_next = beta[head[e]], beta[head[e + ONE]]
+                    total += by_group[group_e] * beta_e
+                    more += by_group[group_next] * beta_next
+                    posterior_k[group_e] += mass * beta_e
+                    posterior_k[group_next] += mass * beta_next
                     e += TWO
                 if e < end:
-                    here, onward = group[e], beta[head[e]]
-                    total += by_group[here] * onward
-                    into[here] += mass * onward
+                    group_e, beta_e = group[e], beta[head[e]]
+                    total += by_group[group_e] * beta_e
+                    posterior_k[group_e] += mass * beta_e
             before[s] = total + more
         for h in range(hub_first.shape[0] - 1):
             mass = masses[n + h]
             if mass != 0.0:
                 total = 0.0
                 for i in range(np.uint64(first[n + h]), np.uint64(first[n + h + 1])):
-                    here, onward = group[i], beta[head[i]]
-                    total += by_group[here] * onward
-                    into[here] += mass * onward
+                    group_e, beta_e = group[i], beta[head[i]]
+                    total += by_group[group_e] * beta_e
+                    posterior_k[group_e] += mass * beta_e
                 if total != 0.0:
                     for i in range(np.uint64(hub_first[h]), np.uint64(hub_first[h + 1])):
                         before[hub_states[i]] += total
         _divide(beta, _total_where(before, masses[:n], beta))
         norm = 0.0
         for g in range(weight.shape[1]):
-            norm += by_group[g] * into[g]
-        _divide(into, norm)
+            norm += by_group[g] * posterior_k[g]
+        _divide(posterior_k, norm)
 
 
 @njit(nogil=True, cache=True)
@@ -349,21 +349,21 @@ def best_path(log_weight: Floats, arrows: Arrows, live: Bools, accepting: Bools,
     for s in range(n):
         value[0, s] = 0.0 if live[0, s] else -np.inf
     for k in range(length + 1):
-        here = value[k]
+        values = value[k]
         for h in range(hub_first.shape[0] - 1):
             top = -np.inf
             for i in range(np.uint64(hub_first[h]), np.uint64(hub_first[h + 1])):
-                top = max(top, here[hub_states[i]])
-            here[n + h] = top
+                top = max(top, values[hub_states[i]])
+            values[n + h] = top
         if k == length:
             break
-        there, by_group, can_finish = value[k + 1], log_weight[k], live[k + 1]
+        next_values, by_group, can_finish = value[k + 1], log_weight[k], live[k + 1]
         for t in range(n):
             top = -np.inf
             if can_finish[t]:
                 for e in range(np.uint64(first[t]), np.uint64(first[t + 1])):
-                    top = max(top, here[node[e]] + by_group[group[e]])
-            there[t] = top
+                    top = max(top, values[node[e]] + by_group[group[e]])
+            next_values[t] = top
     state = -1
     top = -np.inf
     for s in range(n):

@@ -15,9 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from diffinity.acceptance import class_kernels, cpu, path_kernels
+from diffinity.acceptance import class_kernels, cpu, partial_kernels, path_kernels
 from diffinity.acceptance import numba_kernels as kernels
-from diffinity.acceptance import partial_kernels as own
 from diffinity.acceptance.classes import ClassScores, class_scores, shift_tokens
 from diffinity.alignment.automaton import TokenAutomaton
 
@@ -72,7 +71,7 @@ class PartialString:
         edges, rows = self.automaton.edges, self._open
         grouped = np.empty((len(self.tokens), edges.n_groups))
         grouped[self.at] = rows.grouped
-        own.decided_groups(self._labels, edges.members_first, edges.members, grouped)
+        partial_kernels.decided_groups(self._labels, edges.members_first, edges.members, grouped)
         return grouped
 
     @cached_property
@@ -143,7 +142,7 @@ class PartialString:
         order, first = self.automaton.tokens_by_class
         scores, at = self.scores, self.at[chosen]
         labels, ids = np.empty(len(chosen), np.int64), np.empty(len(chosen), np.int64)
-        own.draw_classes(
+        partial_kernels.draw_classes(
             self._open.scaled, chosen, path[at], edges.members_first, edges.members, draws[length + 1 + at], labels
         )
         best = scores.best[chosen, labels]
@@ -183,28 +182,30 @@ class PartialString:
         else:
             noisy = self.logits[torch.from_numpy(rows).to(self.logits.device)].double().cpu()
             scores = class_scores(noisy + torch.from_numpy(noise), automaton)
-        where = scores.where
-        largest = np.where(where >= 0, np.maximum(scores.best, cpu.FLOOR), -np.inf)
+        best_token = scores.best_token
+        largest = np.where(best_token >= 0, np.maximum(scores.best, cpu.FLOOR), -np.inf)
         by_group = np.empty((len(rows), edges.n_groups))
-        which = np.empty(by_group.shape, np.int32)
-        path_kernels.group_maxima(largest, edges.members_first, edges.members, by_group, which)
+        best_class = np.empty(by_group.shape, np.int32)
+        path_kernels.group_maxima(largest, edges.members_first, edges.members, by_group, best_class)
         weight = np.zeros((length, edges.n_groups))
-        own.decided_groups(self._labels, edges.members_first, edges.members, weight)
+        partial_kernels.decided_groups(self._labels, edges.members_first, edges.members, weight)
         with np.errstate(divide="ignore"):
             weight = np.where(self._labels[:, None] == OPEN, weight, np.log(weight))
         weight[self.at[rows]] = by_group
         path, _ = cpu.best_path(weight, automaton)
         at = np.arange(len(rows))
-        return where[at, which[at, path[self.at[rows]]]].astype(np.int64)
+        return best_token[at, best_class[at, path[self.at[rows]]]].astype(np.int64)
 
     def log_p_language_given(self, chosen: NDArray[np.int64], ids: NDArray[np.int64]) -> float:
         """log P(L) given these tokens at some open positions, with the distributions at the other positions."""
         labels = np.full(len(self.tokens), OPEN, np.int64)
         labels[self.at[chosen]] = self.automaton.class_of[ids]
         grouped = self._grouped.copy()
-        own.decided_groups(labels, self.automaton.edges.members_first, self.automaton.edges.members, grouped)
-        others = np.delete(self._open.log_scale, chosen)
-        return self._log_p_language_of(grouped, float(others.sum()))[0]
+        partial_kernels.decided_groups(
+            labels, self.automaton.edges.members_first, self.automaton.edges.members, grouped
+        )
+        other_scales = np.delete(self._open.log_scale, chosen)
+        return self._log_p_language_of(grouped, float(other_scales.sum()))[0]
 
     def can_complete(self, chosen: NDArray[np.int64], ids: NDArray[np.int64]) -> bool:
         """Whether these tokens can be completed to an accepted string at the other open positions."""
@@ -212,8 +213,10 @@ class PartialString:
         labels = self._labels.copy()
         labels[self.at[chosen]] = self.automaton.class_of[ids]
         grouped = np.ones((len(self.tokens), edges.n_groups))
-        own.decided_groups(labels, edges.members_first, edges.members, grouped)
+        partial_kernels.decided_groups(labels, edges.members_first, edges.members, grouped)
         automaton = self.automaton
         return bool(
-            own.reachable(grouped, edges.tail, edges.head, edges.group, automaton.start, automaton.accepting)
+            partial_kernels.reachable(
+                grouped, edges.tail, edges.head, edges.group, automaton.start, automaton.accepting
+            )
         )

@@ -60,12 +60,12 @@ def draw_classes(
 @njit(nogil=True, cache=True)
 def reachable(grouped: Floats, tail: U32, head: U32, group: U32, start: int, accepting: Bools) -> bool:
     """Whether some path of groups with positive weight leads from the start to an accepting state."""
-    here = np.zeros(accepting.shape[0], np.bool_)
-    here[start] = True
+    states = np.zeros(accepting.shape[0], np.bool_)
+    states[start] = True
     for k in range(grouped.shape[0]):
-        there = np.zeros(accepting.shape[0], np.bool_)
+        next_states = np.zeros(accepting.shape[0], np.bool_)
         for e in range(tail.shape[0]):
-            if here[tail[e]] and grouped[k, group[e]] > 0.0:
-                there[head[e]] = True
-        here = there
-    return bool((here & accepting).any())
+            if states[tail[e]] and grouped[k, group[e]] > 0.0:
+                next_states[head[e]] = True
+        states = next_states
+    return bool((states & accepting).any())

@@ -117,30 +117,30 @@ def best_strings(
     strings: I32,  # (K, L), out
 ) -> int:
     """The K most probable accepted token strings, best first; returns their number."""
-    wanted = values.shape[0]
+    count = values.shape[0]
     length, vocab = log_probs.shape
     n, n_groups = live.shape[1], members_first.shape[0] - 1
-    top = np.full((length + 1, n, wanted), -np.inf)
-    from_state = np.full((length + 1, n, wanted), -1, np.int32)
-    from_rank = np.full((length + 1, n, wanted), -1, np.int32)
-    by_token = np.full((length + 1, n, wanted), -1, np.int32)
+    top = np.full((length + 1, n, count), -np.inf)
+    from_state = np.full((length + 1, n, count), -1, np.int32)
+    from_rank = np.full((length + 1, n, count), -1, np.int32)
+    by_token = np.full((length + 1, n, count), -1, np.int32)
     for s in range(n):
         if live[0, s]:
             top[0, s, 0] = 0.0
-    spare = np.zeros(wanted, np.int32)
-    more_spare = np.zeros(wanted, np.int32)
+    spare = np.zeros(count, np.int32)
+    more_spare = np.zeros(count, np.int32)
     for k in range(length):
-        class_top = np.full((n_classes, wanted), -np.inf)
-        class_token = np.full((n_classes, wanted), -1, np.int32)
+        class_top = np.full((n_classes, count), -np.inf)
+        class_token = np.full((n_classes, count), -1, np.int32)
         for v in range(vocab):
             c = class_of[v]
             _insert(class_top[c], class_token[c], spare, more_spare, log_probs[k, v], v, 0, 0)
-        group_top = np.full((n_groups, wanted), -np.inf)
-        group_token = np.full((n_groups, wanted), -1, np.int32)
+        group_top = np.full((n_groups, count), -np.inf)
+        group_token = np.full((n_groups, count), -1, np.int32)
         for g in range(n_groups):
             for i in range(members_first[g], members_first[g + 1]):
                 c = members[i]
-                for j in range(wanted):
+                for j in range(count):
                     if class_token[c, j] < 0 or not _insert(
                         group_top[g], group_token[g], spare, more_spare, class_top[c, j], class_token[c, j], 0, 0
                     ):
@@ -153,10 +153,10 @@ def best_strings(
                 if not live[k + 1, t]:
                     continue
                 g = group[e]
-                for rank in range(wanted):
+                for rank in range(count):
                     if top[k, s, rank] == -np.inf:
                         break
-                    for j in range(wanted):
+                    for j in range(count):
                         if group_token[g, j] < 0 or not _insert(
                             top[k + 1, t],
                             from_state[k + 1, t],
@@ -168,22 +168,22 @@ def best_strings(
                             group_token[g, j],
                         ):
                             break
-    final_state = np.full(wanted, -1, np.int32)
-    final_rank = np.full(wanted, -1, np.int32)
+    final_state = np.full(count, -1, np.int32)
+    final_rank = np.full(count, -1, np.int32)
     values[:] = -np.inf
     for s in range(n):
         if accepting[s]:
-            for rank in range(wanted):
+            for rank in range(count):
                 if top[length, s, rank] == -np.inf:
                     break
                 _insert(values, final_state, final_rank, spare, top[length, s, rank], s, rank, 0)
-    found = 0
-    for i in range(wanted):
+    n_strings = 0
+    for i in range(count):
         if values[i] == -np.inf:
             break
         s, rank = final_state[i], final_rank[i]
         for k in range(length, 0, -1):
             strings[i, k - 1] = by_token[k, s, rank]
             s, rank = from_state[k, s, rank], from_rank[k, s, rank]
-        found += 1
-    return found
+        n_strings += 1
+    return n_strings

@@ -191,17 +191,17 @@ def _frame(
     accepting = dfa.accepting.copy()
     tail, label, head = none, none, none
     if framing in ("eos", "eos_strict"):
-        done = dfa.n_states
+        final = dfa.n_states
         allowed = np.array([end], np.int32)
         if framing == "eos":
             present = np.bincount(class_of, minlength=n_columns + 4) > 0
             present[[n_columns + 1, n_columns + 3]] = False  # special tokens are excluded
             allowed = np.flatnonzero(present).astype(np.int32)
-        tail = np.concatenate([accepts, np.full(len(allowed), done, np.int32)])
+        tail = np.concatenate([accepts, np.full(len(allowed), final, np.int32)])
         label = np.concatenate([np.full(len(accepts), end, np.int32), allowed])
-        head = np.full(len(tail), done, np.int32)
-        accepting = np.zeros(done + 1, np.bool_)
-        accepting[done] = True
+        head = np.full(len(tail), final, np.int32)
+        accepting = np.zeros(final + 1, np.bool_)
+        accepting[final] = True
     elif framing == "search" and vocabulary.eos_id is not None:
         # An end token may occur anywhere, but a match does not extend across it.
         tail = np.arange(dfa.n_states, dtype=np.int32)

@@ -171,9 +171,9 @@ class TokenAutomaton:
                 f"accepting must be bool of shape {self.accepting.shape}, but is {accepting.dtype} of shape "
                 f"{accepting.shape}"
             )
-        made = TokenAutomaton(self.class_of, self.next, accepting.copy(), self.framing, self.eos_id, start)
-        made.__dict__.update({name: getattr(self, name) for name in shared})
-        return made
+        window = TokenAutomaton(self.class_of, self.next, accepting.copy(), self.framing, self.eos_id, start)
+        window.__dict__.update({name: getattr(self, name) for name in shared})
+        return window
 
     def finishing(self, n: int) -> NDArray[np.bool_]:
         """(S,): the states from which some sequence of exactly `n` tokens is accepted.
@@ -226,10 +226,10 @@ class TokenAutomaton:
         """The input of a pass over logits by class: the tokens sorted by class (V,), where each class begins
         (C+1,), and the classes with transitions, without `outside`."""
         order, first = self.tokens_by_class
-        read = self.useful.copy()
+        is_read = self.useful.copy()
         if self.outside >= 0:
-            read[self.outside] = False
-        return order.astype(np.uint32), first, np.flatnonzero(read)
+            is_read[self.outside] = False
+        return order.astype(np.uint32), first, np.flatnonzero(is_read)
 
     @cached_property
     def edges(self) -> GroupedEdges:
@@ -258,12 +258,12 @@ class TokenAutomaton:
         order = np.lexsort((edges.tail, edges.group, edges.head))
         tail, group, head = edges.tail[order], edges.group[order], edges.head[order]
         begins = np.flatnonzero((np.diff(head, prepend=n) != 0) | (np.diff(group, prepend=0) != 0))
-        which, sets = _group_sets(tail.view(np.int32), begins, np.append(begins, len(tail))[1:], n)
+        set_of_arrow, sets = _group_sets(tail.view(np.int32), begins, np.append(begins, len(tail))[1:], n)
         node_of_set = np.array([tails[0] for tails in sets], np.uint32)
         shared = sorted((i for i, tails in enumerate(sets) if len(tails) > 1), key=node_of_set.__getitem__)
         hubs = [sets[i] for i in shared]  # hubs of neighbouring states are neighbours in memory
         node_of_set[shared] = n + np.arange(len(hubs))
-        node, group, head = node_of_set[which], group[begins], head[begins]
+        node, group, head = node_of_set[set_of_arrow], group[begins], head[begins]
         by_node = np.argsort(node, kind="stable")
         return Arrows(
             in_first=np.searchsorted(head, np.arange(n + 1)).astype(np.int64),
@@ -280,15 +280,15 @@ class TokenAutomaton:
         """(length+1, S): the states that an accepted sequence of `length` tokens can have after k tokens."""
         if length not in self._live_cache:
             tail, head = self.edges.tail, self.edges.head
-            both = np.zeros((length + 1, self.n_states), np.bool_)
-            both[0, self.start] = self.finishing(length)[self.start]
+            live = np.zeros((length + 1, self.n_states), np.bool_)
+            live[0, self.start] = self.finishing(length)[self.start]
             for k in range(length):
-                both[k + 1, head[both[k, tail]]] = True
-                both[k + 1] &= self.finishing(length - k - 1)
+                live[k + 1, head[live[k, tail]]] = True
+                live[k + 1] &= self.finishing(length - k - 1)
             if len(self._live_cache) >= 8:
                 self._live_cache.pop(next(iter(self._live_cache)))
-            both.flags.writeable = False
-            self._live_cache[length] = both
+            live.flags.writeable = False
+            self._live_cache[length] = live
         return self._live_cache[length]
 
     def feasible(self, length: int) -> bool:
@@ -303,8 +303,8 @@ class TokenAutomaton:
             return
         shortest = self.shortest()
         if shortest is None:
-            shown = self.unspelled.decode("ascii", "ignore")[:8]
-            lacking = f": no token of the model has {' or '.join(map(repr, shown))}" if shown else ""
+            characters = self.unspelled.decode("ascii", "ignore")[:8]
+            lacking = f": no token of the model has {' or '.join(map(repr, characters))}" if characters else ""
             raise InfeasibleConstraint(f"no token sequence of any length satisfies the constraint{lacking}")
         more = "" if length < len(shortest) else "; some lengths between do not fit it either"
         raise InfeasibleConstraint(
@@ -315,28 +315,28 @@ class TokenAutomaton:
         """A shortest accepted token sequence, or None if there is none."""
         if not self.accepting.any():
             return None
-        done = None
-        came: dict[int, tuple[int, int]] = {self.start: (-1, -1)}
+        end = None
+        predecessor: dict[int, tuple[int, int]] = {self.start: (-1, -1)}
         layer = [self.start]
         edges = self.edges
         while layer:
-            done = next((s for s in layer if self.accepting[s]), None)
-            if done is not None:
+            end = next((s for s in layer if self.accepting[s]), None)
+            if end is not None:
                 break
             following = []
             for s in layer:
                 for i in range(edges.first[s], edges.first[s + 1]):
-                    if (t := int(edges.head[i])) not in came:
-                        came[t] = (s, i)
+                    if (t := int(edges.head[i])) not in predecessor:
+                        predecessor[t] = (s, i)
                         following.append(t)
             layer = following
-        if done is None:
+        if end is None:
             return None
         order, first = self.tokens_by_class
         ids: list[int] = []
-        state = done
+        state = end
         while state != self.start:
-            before, i = came[state]
+            before, i = predecessor[state]
             label = edges.members[edges.members_first[edges.group[i]]]
             ids.append(int(order[first[label]]))
             state = before

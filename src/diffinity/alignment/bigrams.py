@@ -58,9 +58,9 @@ class Bigrams:
     def _ascends(self) -> bool:
         """Whether the successors of every token are tokens in ascending order."""
         row = np.repeat(np.arange(self.vocab_size), np.diff(self.first))
-        place = row * self.vocab_size + self.successor
+        pair_number = row * self.vocab_size + self.successor
         in_range = (self.successor >= 0) & (self.successor < self.vocab_size)
-        return bool(in_range.all()) and bool((np.diff(place) > 0).all())
+        return bool(in_range.all()) and bool((np.diff(pair_number) > 0).all())
 
     def _has_ratios(self) -> bool:
         positive = all(bool((np.isfinite(values) & (values > 0)).all()) for values in (self.ratio, self.unseen))
@@ -106,8 +106,8 @@ class Bigrams:
         frequent = counts >= smallest
         removed = np.bincount(before, np.where(frequent, DISCOUNT, counts), vocab_size)
         unseen = np.where(total > 0, removed / np.maximum(total, 1), 1.0)
-        before, after, seen = before[frequent], after[frequent], counts[frequent]
-        ratio = (seen - DISCOUNT) / (total[before] * share[after]) + unseen[before]
+        before, after, frequent_counts = before[frequent], after[frequent], counts[frequent]
+        ratio = (frequent_counts - DISCOUNT) / (total[before] * share[after]) + unseen[before]
         first = np.zeros(vocab_size + 1, np.int64)
         first[1:] = np.cumsum(np.bincount(before, minlength=vocab_size))
         return cls(first, after.astype(np.int32), ratio.astype(np.float32), unseen.astype(np.float32))
@@ -146,8 +146,8 @@ def _merged(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The pairs and counts so far, merged with those of a block of documents."""
     pairs, times = np.unique(np.concatenate([*block, np.zeros(0, np.int64)]), return_counts=True)
-    together, at = np.unique(np.concatenate([counted, pairs]), return_inverse=True)
-    return together, np.bincount(at, np.concatenate([counts, times]), len(together)).astype(np.int64)
+    all_pairs, index_of_pair = np.unique(np.concatenate([counted, pairs]), return_inverse=True)
+    return all_pairs, np.bincount(index_of_pair, np.concatenate([counts, times]), len(all_pairs)).astype(np.int64)
 
 
 def fit_bigrams(texts: Iterable[str], tokenizer: Tokenizer, eos: int, *, smallest: int = 1) -> Bigrams:

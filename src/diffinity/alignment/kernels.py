@@ -51,11 +51,11 @@ def node_columns(
     ctl = np.array([1, 1, 0], np.int64)
     _hash_identity(n_states, hashes, slots)
     while True:
-        why = _walk(table, byte_class, parent, byte, column, source, target, first, hashes, memo, slots, ctl)
-        n_columns, wanted = int(ctl[1]), int(ctl[2])
-        if why == GROW_PAIRS and wanted <= max_pairs:
-            source, target = (_longer(pairs, max(2 * len(source), wanted)) for pairs in (source, target))
-        elif why == GROW_COLUMNS:
+        status = _walk(table, byte_class, parent, byte, column, source, target, first, hashes, memo, slots, ctl)
+        n_columns, required_pairs = int(ctl[1]), int(ctl[2])
+        if status == GROW_PAIRS and required_pairs <= max_pairs:
+            source, target = (_longer(pairs, max(2 * len(source), required_pairs)) for pairs in (source, target))
+        elif status == GROW_COLUMNS:
             size *= 2
             first, hashes = _longer(first, size), _longer(hashes, size)
             wider = np.full((size, n_classes), -2, np.int32)
@@ -63,7 +63,7 @@ def node_columns(
             memo, slots = wider, np.full(4 * size, -1, np.int32)
             _rehash(hashes, n_columns, slots)
         else:
-            return column, first[: n_columns + 1], source, target, why == DONE
+            return column, first[: n_columns + 1], source, target, status == DONE
 
 
 def _longer(array: NDArray[T], size: int) -> NDArray[T]:
@@ -87,7 +87,7 @@ def _walk(
     slots: I32,
     ctl: I64,
 ) -> int:
-    """Continue from the position in ctl = [next node, columns known, pairs wanted]."""
+    """Continue from the position in ctl = [next node, columns known, pairs required]."""
     mask = np.uint64(slots.shape[0] - 1)
     for n in range(ctl[0], parent.shape[0]):
         ctl[0] = n
@@ -119,21 +119,21 @@ def _walk(
             memo[before, c] = -1
             continue
         at = h & mask
-        found = -1
+        index = -1
         while slots[at] >= 0:
             other = slots[at]
             if hashes[other] == h and _same(source, target, first[other], first[other + 1], start, end):
-                found = other
+                index = other
                 break
             at = (at + np.uint64(1)) & mask
-        if found < 0:
-            found = n_columns
-            slots[at] = found
-            hashes[found] = h
+        if index < 0:
+            index = n_columns
+            slots[at] = index
+            hashes[index] = h
             first[n_columns + 1] = end
             ctl[1] = n_columns + 1
-        memo[before, c] = found
-        column[n] = found
+        memo[before, c] = index
+        column[n] = index
     return DONE
 
 
@@ -179,12 +179,12 @@ def _rehash(hashes: U64, n: int, slots: I32) -> None:
 def distances(first: I64, tail: I32, accepting: NDArray[np.bool_]) -> I32:
     """Steps from each state to acceptance, −1 for never; `tail[first[t]:first[t+1]]` are the predecessors of t."""
     n = accepting.shape[0]
-    found = np.full(n, -1, np.int32)
+    distance = np.full(n, -1, np.int32)
     queue = np.empty(n, np.int32)
     size = 0
     for s in range(n):
         if accepting[s]:
-            found[s] = 0
+            distance[s] = 0
             queue[size] = s
             size += 1
     at = 0
@@ -193,11 +193,11 @@ def distances(first: I64, tail: I32, accepting: NDArray[np.bool_]) -> I32:
         at += 1
         for i in range(first[t], first[t + 1]):
             s = tail[i]
-            if found[s] < 0:
-                found[s] = found[t] + 1
+            if distance[s] < 0:
+                distance[s] = distance[t] + 1
                 queue[size] = s
                 size += 1
-    return found
+    return distance
 
 
 @njit(nogil=True, cache=True)

@@ -77,12 +77,12 @@ def _blocks(edges: Edges, accepting: NDArray[np.bool_]) -> NDArray[np.int32] | N
     n = len(accepting)
     distance: Any = kernels.distances
     recolour: Any = kernels.recolour
-    away = distance(*_grouped(edges.head, edges.tail, n), accepting)
+    distance_to_end = distance(*_grouped(edges.head, edges.tail, n), accepting)
     order = np.argsort(edges.tail, kind="stable")
     first = np.zeros(n + 1, np.int64)
     np.cumsum(np.bincount(edges.tail, minlength=n), out=first[1:])
     label, head = edges.label[order], edges.head[order]
-    colour = away.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    colour = distance_to_end.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     count = len(np.unique(colour))
     after = np.empty_like(colour)
     for _ in range(ROUNDS):
@@ -90,11 +90,11 @@ def _blocks(edges: Edges, accepting: NDArray[np.bool_]) -> NDArray[np.int32] | N
             return np.arange(n, dtype=np.int32)
         recolour(first, label, head, colour, after)
         colour, after = after, colour
-        now = len(np.unique(colour))
-        if now == count:
+        new_count = len(np.unique(colour))
+        if new_count == count:
             block = np.unique(colour, return_inverse=True)[1].astype(np.int32)
             return block if _is_congruence(block, first, label, head, accepting) else None
-        count = now
+        count = new_count
     return None
 
 

@@ -107,7 +107,7 @@ class Vocabulary:
         (b' a', b' b')
         """
         if not isinstance(tokenizer, Tokenizer):
-            tokenizer = _read(Path(tokenizer))
+            tokenizer = _read_tokenizer(Path(tokenizer))
         return _from_tokenizer(tokenizer, eos_id, start_id)
 
 
@@ -160,7 +160,7 @@ def check_ids(tokens: Sequence[tuple[str, int]], *, without_gaps: bool = False) 
 WELL_KNOWN_ENDS = ("<|endoftext|>", "</s>", "<eos>", "<|eot_id|>", "<|im_end|>", "[SEP]")
 
 
-def _read(path: Path) -> Tokenizer:
+def _read_tokenizer(path: Path) -> Tokenizer:
     if not path.is_file():
         raise InvalidArgument(f"there is no tokenizer file {str(path)!r}")
     try:
@@ -257,11 +257,11 @@ def _strips_leading_space(parts: list[dict[str, Any]]) -> bool:
 def _by_decoding(tokenizer: Tokenizer, size: int, special: set[int]) -> tuple[list[bytes | None], bytes]:
     """The bytes that a token adds after another token, by decoding both; for decoders that work token by token."""
     anchor = next(i for i in range(size) if i not in special and tokenizer.id_to_token(i) is not None)
-    alone = tokenizer.decode([anchor], skip_special_tokens=False)
+    anchor_text = tokenizer.decode([anchor], skip_special_tokens=False)
     tokens: list[bytes | None] = []
     for i in range(size):
         text = tokenizer.decode([anchor, i], skip_special_tokens=False)
-        tokens.append(text[len(alone) :].encode() if tokenizer.id_to_token(i) is not None else None)
+        tokens.append(text[len(anchor_text) :].encode() if tokenizer.id_to_token(i) is not None else None)
     follows = tokens[anchor]
-    leading = b" " if follows == b" " + alone.encode() else b""
+    leading = b" " if follows == b" " + anchor_text.encode() else b""
     return tokens, leading

@@ -105,31 +105,31 @@ class ClassifierSystem:
         """The classifier of a constraint for texts of `length` tokens: from memory, from the cache, or trained."""
         length = self.model.sampling_defaults.length if length is None else length
         language = constraint.dfa().fingerprint
-        known = self._trained.get((language, length))
-        if known is None:
+        trained_classifier = self._trained.get((language, length))
+        if trained_classifier is None:
             path = self._path("classifier", length, language, self.form, self.training_steps)
             if path is not None and path.is_file():
-                known = read_trained(path, self.form)
-                known.classifier.head.to(self.model.device)
+                trained_classifier = read_trained(path, self.form)
+                trained_classifier.classifier.head.to(self.model.device)
             else:
                 examples, seed = self.examples(constraint, length), self._seed_of(constraint)
-                known = train(self.model, self.form, examples, self.training_steps, seed)
+                trained_classifier = train(self.model, self.form, examples, self.training_steps, seed)
                 if path is not None:
-                    write_trained(path, known)
-            self._trained[language, length] = known
-        return known
+                    write_trained(path, trained_classifier)
+            self._trained[language, length] = trained_classifier
+        return trained_classifier
 
     def examples(self, constraint: Constraint, length: int) -> Examples:
         """The training and test texts of a constraint's classifier, the same for all forms."""
         path = self._path("examples", length, constraint.dfa().fingerprint)
         if path is not None and path.is_file():
             return read_examples(path, self.model.device)
-        made = make_examples(
+        new_examples = make_examples(
             self.model, self._vocabulary, constraint, self._pool(length), self.positives, self._seed_of(constraint)
         )
         if path is not None:
-            write_examples(path, made)
-        return made
+            write_examples(path, new_examples)
+        return new_examples
 
     def _seed_of(self, constraint: Constraint) -> int:
         """A separate seed for every constraint, independent of earlier training."""
@@ -185,11 +185,11 @@ class ClassifierSystem:
         """The cache file for data that depends on these facts, the model and the settings."""
         if self.cache is None:
             return None
-        known: list[object] = [CACHE_VERSION, self._fingerprint, length, self.seed, *facts]
-        known += [self.own_samples, self.own_sample_steps]
+        key: list[object] = [CACHE_VERSION, self._fingerprint, length, self.seed, *facts]
+        key += [self.own_samples, self.own_sample_steps]
         if facts:
-            known += [self.positives, [other.dfa().fingerprint for other in self._chosen]]
-        digest = hashlib.blake2b(json.dumps(known).encode(), digest_size=12).hexdigest()
+            key += [self.positives, [other.dfa().fingerprint for other in self._chosen]]
+        digest = hashlib.blake2b(json.dumps(key).encode(), digest_size=12).hexdigest()
         return Path(self.cache) / f"{kind}-{digest}.safetensors"
 
 
@@ -216,8 +216,8 @@ def read_examples(path: Path, device: torch.device) -> Examples:
 
 def write_trained(path: Path, trained: Trained) -> None:
     """Write a classifier with its AUC to a safetensors file."""
-    about = {"telling": json.dumps(trained.classifier.telling), "auc": json.dumps(asdict(trained.auc))}
-    write_file(path, trained.classifier.head.state_dict(), about)
+    metadata = {"telling": json.dumps(trained.classifier.telling), "auc": json.dumps(asdict(trained.auc))}
+    write_file(path, trained.classifier.head.state_dict(), metadata)
 
 
 def read_trained(path: Path, form: Form) -> Trained:
@@ -232,8 +232,8 @@ def read_trained(path: Path, form: Form) -> Trained:
         head = ClassifierHead(tensors["read.weight"].shape[1], tensors["position"].shape[0])
         load_strictly(head, tensors)
         with safe_open(path, framework="pt") as file:
-            about = {name: json.loads(value) for name, value in (file.metadata() or {}).items()}
-        auc, telling = about["auc"], tuple(map(int, about["telling"]))
+            metadata = {name: json.loads(value) for name, value in (file.metadata() or {}).items()}
+        auc, telling = metadata["auc"], tuple(map(int, metadata["telling"]))
         measured = Auc(auc["overall"], tuple(BandAuc(**band) for band in auc["by_noise"]), auc["n_texts"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} does not hold a classifier and its AUC ({error}): delete it") from None

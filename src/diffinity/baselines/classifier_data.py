@@ -155,9 +155,10 @@ def make_pool(
     shares += [(automaton, -(-half // len(automata))) for automaton in automata]
     generator = torch.Generator().manual_seed(seed)
     origin = np.arange(sum(share for _, share in shares)) % len(samples)
-    begun = torch.split(samples[torch.from_numpy(origin)], [share for _, share in shares])
+    split_samples = torch.split(samples[torch.from_numpy(origin)], [share for _, share in shares])
     drawn = [
-        redraw(model, tokens, automaton, generator) for (automaton, _), tokens in zip(shares, begun, strict=True)
+        redraw(model, tokens, automaton, generator)
+        for (automaton, _), tokens in zip(shares, split_samples, strict=True)
     ]
     return Pool(samples, torch.cat(drawn), origin)
 
@@ -175,21 +176,23 @@ def make_examples(
     automaton.check_feasible(length)
     generator = torch.Generator().manual_seed(seed)
     origin = np.arange(positives) % m
-    good = redraw(model, pool.samples[torch.from_numpy(origin)], automaton, generator)
+    positives_drawn = redraw(model, pool.samples[torch.from_numpy(origin)], automaton, generator)
     rng = np.random.default_rng((seed, 2))
     donors = pool.texts.tolist()
-    tried = [near_miss(ids, constraint, vocabulary, donors, rng) for ids in good.tolist()]
+    tried = [near_miss(ids, constraint, vocabulary, donors, rng) for ids in positives_drawn.tolist()]
     near = [(i, ids) for i, ids in enumerate(tried) if ids is not None]
     other = [i for i, ids in enumerate(donors) if not satisfies(ids, constraint, vocabulary)]
     if not near and not other:
         raise UnsupportedConstraint(
             "no text was found that fails the constraint: a classifier has nothing to tell apart"
         )
-    missed = torch.tensor([ids for _, ids in near], dtype=good.dtype, device=good.device).reshape(-1, length)
+    missed = torch.tensor(
+        [ids for _, ids in near], dtype=positives_drawn.dtype, device=positives_drawn.device
+    ).reshape(-1, length)
     sizes = (positives, len(near), len(other))
     origins = np.concatenate([origin, origin[[i for i, _ in near]], pool.origin[other]]).astype(np.int64)
     return Examples(
-        tokens=torch.cat([good, missed, pool.texts[other]]),
+        tokens=torch.cat([positives_drawn, missed, pool.texts[other]]),
         label=np.repeat([True, False, False], sizes),
         near=np.repeat([False, True, False], sizes),
         held_out=origins >= m - max(1, round(HELD_OUT * m)),
@@ -210,8 +213,8 @@ def telling_tokens(examples: Examples, vocab_size: int, k: int) -> tuple[int, ..
         (present[examples.label == kind].sum(axis=0) + 0.5) / ((examples.label == kind).sum() + 1)
         for kind in (0, 1)
     ]
-    together = present.mean(axis=0).clip(1e-3, 1 - 1e-3)
-    z_score = (rates[1] - rates[0]) / np.sqrt(together * (1 - together))
+    overall_rate = present.mean(axis=0).clip(1e-3, 1 - 1e-3)
+    z_score = (rates[1] - rates[0]) / np.sqrt(overall_rate * (1 - overall_rate))
     return tuple(np.argsort(-np.abs(z_score), kind="stable")[:k].tolist())
 
 
@@ -244,12 +247,12 @@ def near_miss(
     """
     text, end = before_end(ids, vocabulary.eos_id), vocabulary.eos_id
     words = _words(text, vocabulary)
-    for place in np.concatenate([rng.permutation(len(words)) for _ in range(ROUNDS)]):
-        changed = _changed(words, int(place), vocabulary, donors[int(rng.integers(len(donors)))], rng)
+    for word_index in np.concatenate([rng.permutation(len(words)) for _ in range(ROUNDS)]):
+        changed = _changed(words, int(word_index), vocabulary, donors[int(rng.integers(len(donors)))], rng)
         # The text must fail, not its missing end: it may not grow into the last position.
         if len(changed) < len(ids) and not constraint.accepts(vocabulary.spell(changed)):
-            rest = ids[len(text) :]
-            return [*changed, *rest, *([end] * len(ids) if end is not None else rest)][: len(ids)]
+            padding = ids[len(text) :]
+            return [*changed, *padding, *([end] * len(ids) if end is not None else padding)][: len(ids)]
     return None
 
 
@@ -264,15 +267,15 @@ def _words(text: Sequence[int], vocabulary: Vocabulary) -> list[list[int]]:
 
 def _changed(
     words: list[list[int]],
-    place: int,
+    word_index: int,
     vocabulary: Vocabulary,
     donor: Sequence[int],
     rng: np.random.Generator,
 ) -> list[int]:
-    """The tokens with a change at word `place`; other words come from the donor's text."""
+    """The tokens with a change at word `word_index`; other words come from the donor's text."""
     kind = rng.choice(["replace", "delete", "swap", "token"])
     offered = _words(before_end(donor, vocabulary.eos_id), vocabulary)
-    before, word, after = words[:place], words[place], words[place + 1 :]
+    before, word, after = words[:word_index], words[word_index], words[word_index + 1 :]
     if kind == "swap" and after:
         changed = [*before, after[0], word, *after[1:]]
     elif kind == "replace" and offered:

@@ -119,18 +119,18 @@ def _observe_pass(
     x_selfcond = torch.zeros_like(latents[0])
     features = []
     for z, at in zip(latents, noise_level, strict=True):
-        seen = observe(model, form, telling, z, at.to(model.dtype), x_selfcond)
-        features.append(seen.features.float())
-        if seen.logits is not None:
-            x_selfcond = seen.logits.softmax(dim=-1) @ model.embedding
+        observation = observe(model, form, telling, z, at.to(model.dtype), x_selfcond)
+        features.append(observation.features.float())
+        if observation.logits is not None:
+            x_selfcond = observation.logits.softmax(dim=-1) @ model.embedding
     return Noised(torch.stack(features), noise_level.float())
 
 
-def _noisier(z: Tensor, here: Tensor, there: Tensor, generator: torch.Generator) -> Tensor:
-    """z (N, L, d) at noise levels `here` (N,), noised further to the levels `there`: q(z_t | z_s)."""
-    now, then = NoiseLevel(here[:, None, None]), NoiseLevel(there[:, None, None])
-    ratio = then.alpha / now.alpha
-    spread = (then.sigma_squared - ratio**2 * now.sigma_squared).clamp(min=0).sqrt()
+def _noisier(z: Tensor, from_level: Tensor, to_level: Tensor, generator: torch.Generator) -> Tensor:
+    """z (N, L, d) at noise levels `from_level` (N,), noised further to the levels `to_level`: q(z_t | z_s)."""
+    source, target = NoiseLevel(from_level[:, None, None]), NoiseLevel(to_level[:, None, None])
+    ratio = target.alpha / source.alpha
+    spread = (target.sigma_squared - ratio**2 * source.sigma_squared).clamp(min=0).sqrt()
     epsilon = torch.randn(z.shape, generator=generator, dtype=torch.float64).to(z.device)
     return (ratio * z.double() + spread * epsilon).to(z.dtype)
 
@@ -157,11 +157,11 @@ def train(model: DiffusionLM, form: Form, examples: Examples, steps: int, seed: 
         rows = np.concatenate([rng.choice(group, size) for group, size in groups])
         if bank is None:
             times = torch.rand(1, len(rows), generator=generator, dtype=torch.float64)
-            seen = observe_noised(model, form, classifier.telling, learned.tokens[rows], times, generator)
-            features, noise_level = seen.features[0], seen.noise_level[0]
+            noised = observe_noised(model, form, classifier.telling, learned.tokens[rows], times, generator)
+            features, noise_level = noised.features[0], noised.noise_level[0]
         else:
-            which = rng.integers(VIEWS, size=len(rows))
-            features, noise_level = bank.features[which, rows], bank.noise_level[which, rows]
+            view = rng.integers(VIEWS, size=len(rows))
+            features, noise_level = bank.features[view, rows], bank.noise_level[view, rows]
         label = torch.from_numpy(learned.label[rows].astype(np.float32)).to(features.device)
         optimizer.zero_grad()
         F.binary_cross_entropy_with_logits(head(features, noise_level), label).backward()  # type: ignore[no-untyped-call]
@@ -195,10 +195,11 @@ def measure(
 ) -> Auc:
     """The AUC on examples, each noised once in every band of times."""
     times = _band_times(len(examples.label), generator)
-    seen = observe_noised(model, classifier.form, classifier.telling, examples.tokens, times, generator)
+    noised = observe_noised(model, classifier.form, classifier.telling, examples.tokens, times, generator)
     with torch.no_grad():
         scores = [
-            classifier.head(x, noise_level) for x, noise_level in zip(seen.features, seen.noise_level, strict=True)
+            classifier.head(x, noise_level)
+            for x, noise_level in zip(noised.features, noised.noise_level, strict=True)
         ]
     return _auc(torch.stack(scores), examples.label)
 

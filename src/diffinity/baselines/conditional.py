@@ -68,9 +68,9 @@ class ConditionalSystem:
             raise InvalidArgument(f"n and length must be at least 1, but are {n} and {length}")
         automaton = align(constraint, vocabulary_of(self._causal), "eos")
         drawn = Drawn([], [])
-        together = max(1, ROWS // self.particles)
-        for first in range(0, n, together):
-            seeds = [(seed, i) for i in range(first, min(first + together, n))]
+        batch = max(1, ROWS // self.particles)
+        for first in range(0, n, batch):
+            seeds = [(seed, i) for i in range(first, min(first + batch, n))]
             run = sample_particles(
                 self._causal, [automaton] * len(seeds), self.particles, length, seeds=seeds, temperature=1.0
             )

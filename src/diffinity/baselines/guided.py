@@ -29,7 +29,7 @@ def guided_texts(
     >>> alone == guided_texts(model, TokenGuidance([target]), 3, 6, 0, batch_size=2, **options)
     True
     """
-    written: list[str] = []
+    generated: list[str] = []
     for first in range(0, n, batch_size):
         samples = sample(
             model,
@@ -41,5 +41,5 @@ def guided_texts(
             guidance=guidance,
             score_temp=score_temp,
         )
-        written += texts(model, samples.tokens)
-    return written
+        generated += texts(model, samples.tokens)
+    return generated

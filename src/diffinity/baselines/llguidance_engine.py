@@ -160,7 +160,7 @@ def _schema(constraint: JsonSchema) -> Any:
     between = (", ", ": ") if options.whitespace == "dumps" else (",", ":")
     if not options.open:
         schema = closed_schema(schema)
-    asked: dict[str, Any] = {
+    guidance_options: dict[str, Any] = {
         "whitespace_flexible": options.whitespace == "flexible",
         "item_separator": between[0],
         "key_separator": between[1],
@@ -168,5 +168,5 @@ def _schema(constraint: JsonSchema) -> Any:
         "coerce_one_of": True,  # it has no `oneOf` and uses `anyOf` instead, which may accept too much
     }
     if options.whitespace == "flexible":
-        asked["whitespace_pattern"] = rf"[ \t\n\r]{{0,{options.max_space}}}"
-    return schema | {"x-guidance": asked}
+        guidance_options["whitespace_pattern"] = rf"[ \t\n\r]{{0,{options.max_space}}}"
+    return schema | {"x-guidance": guidance_options}

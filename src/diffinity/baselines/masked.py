@@ -146,7 +146,7 @@ def left_to_right(opening: Opening, _order: Order) -> tuple[Ints, Ints]:
     automaton = string.automaton
     table, chosen = (
         completable(automaton, len(string.tokens)),
-        np.arange(min(opening.count, int(opening.may.sum()))),
+        np.arange(min(opening.count, int(opening.in_block.sum()))),
     )
     state = automaton.state_after(string.tokens[: opening.at[0]].tolist())
     logits, ids = opening.logits.double().cpu().numpy(), np.empty(len(chosen), np.int64)

@@ -7,7 +7,7 @@ from typing import Any
 
 from diffinity.constraints.base import Constraint, Regex
 from diffinity.generation import ANY_TEXT, GenerationSettings, generate
-from diffinity.generation.settings import from_spoken
+from diffinity.generation.settings import from_request_names
 from diffinity.models.protocol import TextModel
 
 
@@ -37,11 +37,14 @@ class GuidedSystem:
         >>> GuidedSystem.of(dy.fit_markov(["a"]), "mine", scale=1.5).settings
         GenerationSettings({'scale': 1.5})
         """
-        return GuidedSystem(model, GenerationSettings.of(None, **from_spoken(spoken)), name)
+        return GuidedSystem(model, GenerationSettings.of(None, **from_request_names(spoken)), name)
 
     def generate(self, constraint: Constraint, n: int, length: int, seed: int) -> list[str]:
         """`n` texts of at most `length` tokens; text i has the seed (seed, i)."""
         # The plain model must neither pay for unused automata nor refuse constraints that they can't express.
         ignored = self.settings.guidance == "none" and self.settings.decode == "argmax"
-        asked = Regex(ANY_TEXT) if ignored else constraint
-        return [text.text for text in generate(self.model, asked, n, length, settings=self.settings, seed=seed)]
+        used_constraint = Regex(ANY_TEXT) if ignored else constraint
+        return [
+            text.text
+            for text in generate(self.model, used_constraint, n, length, settings=self.settings, seed=seed)
+        ]

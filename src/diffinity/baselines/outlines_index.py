@@ -36,28 +36,28 @@ def build_index(
     task = pickle.dumps((regex, eos, {token: list(of) for token, of in ids.items()}, most))
     command = [sys.executable, "-P", __file__]
     try:
-        done = subprocess.run(command, input=task, capture_output=True, timeout=seconds, check=False)
+        process = subprocess.run(command, input=task, capture_output=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         raise NoIndex(f"its index was not ready after {seconds:g} s") from None
-    if done.returncode == 0:
-        return pickle.loads(done.stdout)
-    said = done.stderr.decode(errors="replace").strip()
-    if done.returncode == REFUSED:
-        raise NoIndex(said)
-    last = said.splitlines()[-1] if said else f"exit status {done.returncode}"
+    if process.returncode == 0:
+        return pickle.loads(process.stdout)
+    message = process.stderr.decode(errors="replace").strip()
+    if process.returncode == REFUSED:
+        raise NoIndex(message)
+    last = message.splitlines()[-1] if message else f"exit status {process.returncode}"
     raise NoIndex(f"its index could not be built within {most / 2**30:g} GB: {last}")
 
 
-def _limit_memory(most: int) -> None:
+def _limit_memory(size: int) -> None:
     with contextlib.suppress(ImportError, ValueError, OSError):  # without a memory limit, the time limit remains
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
 def _main() -> int:
-    regex, eos, ids, most = pickle.load(sys.stdin.buffer)
-    _limit_memory(most)
+    regex, eos, ids, memory_limit = pickle.load(sys.stdin.buffer)
+    _limit_memory(memory_limit)
     try:
         index = outlines_core.Index(regex, outlines_core.Vocabulary(eos, ids))
     except ValueError as error:

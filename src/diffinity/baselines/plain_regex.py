@@ -17,19 +17,19 @@ def plain_regex(pattern: str) -> str:
     >>> plain_regex("(?i)a{,3}[^b]")
     '(?:[Aa]){0,3}[\\\\x{0}-AC-ac-\\\\x{D7FF}\\\\x{E000}-\\\\x{10FFFF}]'
     """
-    return _written(parse(pattern), pattern)
+    return _pattern_of(parse(pattern), pattern)
 
 
-def _written(node: Node, pattern: str) -> str:
+def _pattern_of(node: Node, pattern: str) -> str:
     match node:
         case Chars(codes):
             return _class(codes)
         case Sequence(items):
             return "".join(_grouped(item, pattern) for item in items)
         case Either(items):
-            return "|".join(_written(item, pattern) for item in items)
+            return "|".join(_pattern_of(item, pattern) for item in items)
         case Loop(item, low, high):
-            return f"(?:{_written(item, pattern)}){{{low},{'' if high is None else high}}}"
+            return f"(?:{_pattern_of(item, pattern)}){{{low},{'' if high is None else high}}}"
         case At(kind):
             raise UnsupportedConstraint(
                 f"{pattern!r} looks at what stands around a place ({kind}), which token engines can't; "
@@ -38,8 +38,8 @@ def _written(node: Node, pattern: str) -> str:
 
 
 def _grouped(node: Node, pattern: str) -> str:
-    written = _written(node, pattern)
-    return f"(?:{written})" if isinstance(node, Either) else written
+    text = _pattern_of(node, pattern)
+    return f"(?:{text})" if isinstance(node, Either) else text
 
 
 def _class(codes: CodeSet) -> str:

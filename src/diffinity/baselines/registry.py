@@ -38,24 +38,24 @@ class Models:
 
     def source(self, role: Role) -> str:
         """The name of a role's model in reports: its id, the last part of its folder, or "embedded"."""
-        given = self.given(role)
-        return "embedded" if given is None else Path(given).name if Path(given).is_dir() else given
+        name = self.requested(role)
+        return "embedded" if name is None else Path(name).name if Path(name).is_dir() else name
 
-    def given(self, role: Role) -> str | None:
+    def requested(self, role: Role) -> str | None:
         """The requested source."""
         return {"diffusion": self.diffusion, "autoregressive": self.autoregressive, "masked": self.masked}[role]
 
     def folder(self, role: Role) -> Path | None:
         """The folder of a model, if it is a local folder and not on the hub."""
-        given = self.given(role)
-        if given is not None:
-            return Path(given) if Path(given).is_dir() else None
+        name = self.requested(role)
+        if name is not None:
+            return Path(name) if Path(name).is_dir() else None
         folder = EMBEDDED if role == "diffusion" else EMBEDDED.with_name(role)
         return folder if folder.is_dir() else None
 
     def load(self, role: Role) -> Any:
         """The model of a role, loaded once per process."""
-        return _load(role, self.given(role))
+        return _load(role, self.requested(role))
 
 
 @dataclass(frozen=True)
@@ -158,15 +158,15 @@ PLAIN_CAUSAL = "autoregressive-unconstrained"
 PLAIN_MASKED = "masked-unconstrained"
 
 
-def _diffusion(name: str, about: str, group: Literal["ours", "baselines"] = "ours", **fixed: Any) -> Entry:
+def _diffusion(name: str, description: str, group: Literal["ours", "baselines"] = "ours", **fixed: Any) -> Entry:
     options = frozenset({"scale", "steps", "framing", "particles"})
-    return Entry(name, about, group, "diffusion", _guided(name=name, **fixed), options, reference=PLAIN)
+    return Entry(name, description, group, "diffusion", _guided(name=name, **fixed), options, reference=PLAIN)
 
 
-def _by_classifier(form: str, about: str) -> Entry:
+def _by_classifier(form: str, description: str) -> Entry:
     return Entry(
         f"classifier-{form}",
-        f"classifier guidance, {about}, argmax",
+        f"classifier guidance, {description}, argmax",
         "baselines",
         "diffusion",
         _classifier(form),
@@ -177,18 +177,26 @@ def _by_classifier(form: str, about: str) -> Entry:
     )
 
 
-def _causal(name: str, about: str, engine: str) -> Entry:
+def _causal(name: str, description: str, engine: str) -> Entry:
     options = frozenset({"temperature", "top_p"})
     make = _autoregressive(engine, name)
     return Entry(
-        name, f"autoregressive, {about}", "baselines", "autoregressive", make, options, reference=PLAIN_CAUSAL
+        name,
+        f"autoregressive, {description}",
+        "baselines",
+        "autoregressive",
+        make,
+        options,
+        reference=PLAIN_CAUSAL,
     )
 
 
-def _filled(name: str, about: str, decoding: str) -> Entry:
+def _filled(name: str, description: str, decoding: str) -> Entry:
     options = frozenset({"steps", "block_length", "remasking", "temperature", "promise"})
     make = _masked(decoding, name)
-    return Entry(name, f"masked diffusion, {about}", "baselines", "masked", make, options, reference=PLAIN_MASKED)
+    return Entry(
+        name, f"masked diffusion, {description}", "baselines", "masked", make, options, reference=PLAIN_MASKED
+    )
 
 
 ENTRIES = (
@@ -295,9 +303,9 @@ def split(name: str) -> tuple[str, dict[str, Any]]:
     >>> split("auto@steps=64,framing=search")
     ('auto', {'steps': 64, 'framing': 'search'})
     """
-    base, _, written = name.partition("@")
+    base, _, option_text = name.partition("@")
     options: dict[str, Any] = {}
-    for part in written.split(",") if written else ():
+    for part in option_text.split(",") if option_text else ():
         key, equals, value = part.partition("=")
         if not key or not equals:
             raise InvalidArgument(f"{name!r}: options are written name@key=value,key=value")
@@ -325,15 +333,17 @@ def build(name: str, models: Models, defaults: Mapping[str, Any] | None = None) 
     ...     build("paper@scale=1.5", Models(diffusion=folder), {"steps": 4}).name
     'paper@scale=1.5'
     """
-    entry, (_, written) = entry_of(name), split(name)
-    written.pop(PER_CALL, None)
-    unknown = sorted(written.keys() - entry.options)
+    entry, (_, options) = entry_of(name), split(name)
+    options.pop(PER_CALL, None)
+    unknown = sorted(options.keys() - entry.options)
     if unknown:
         takes = ", ".join(sorted(entry.options)) or "none"
         raise InvalidArgument(f"the system {entry.name} has no option {unknown[0]!r}; it takes {takes}")
-    taken = entry.options | entry.context
-    general = {key: value for key, value in (defaults or {}).items() if key in taken and value is not None}
-    system = entry.make(models.load(entry.role), {**general, **written})
+    accepted = entry.options | entry.context
+    general_options = {
+        key: value for key, value in (defaults or {}).items() if key in accepted and value is not None
+    }
+    system = entry.make(models.load(entry.role), {**general_options, **options})
     return _Named(name, system) if entry.prepare is None else _NamedAndPrepared(name, system, entry.prepare)
 
 
@@ -356,10 +366,10 @@ class _NamedAndPrepared(_Named):
         return self.how(self.system, constraint, length)
 
 
-def _value(written: str) -> int | float | str:
+def _value(text: str) -> int | float | str:
     for kind in (int, float):
         try:
-            return kind(written)
+            return kind(text)
         except ValueError:
             continue
-    return written
+    return text

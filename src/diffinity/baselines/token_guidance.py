@@ -55,9 +55,9 @@ class TokenGuidanceSystem:
     def generate(self, constraint: Constraint, n: int, length: int, seed: int) -> list[str]:
         """`n` texts of at most `length` tokens; text i has the seed (seed, i)."""
         targets = self.targets(constraint)
-        needed = 1 + max((target.position for target in targets if isinstance(target.position, int)), default=0)
-        if needed > length:
-            raise InfeasibleConstraint(f"the tokens that are asked for need {needed} positions, not {length}")
+        required = 1 + max((target.position for target in targets if isinstance(target.position, int)), default=0)
+        if required > length:
+            raise InfeasibleConstraint(f"the tokens that are asked for need {required} positions, not {length}")
         guidance = TokenGuidance(targets)
         return guided_texts(
             self.model,

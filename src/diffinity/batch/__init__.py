@@ -54,28 +54,30 @@ def run_batch(
     source, target = Path(requests), Path(results)
     if batch_size is not None and batch_size < 1:
         raise InvalidArgument(f"batch_size must be at least 1, but is {batch_size}")
-    once = is_stream(source)
-    total = None if once else sum(1 for _ in read_lines(source))
-    if not once and not is_stream(target) and target.exists() and target.samefile(source):
+    streamed = is_stream(source)
+    total = None if streamed else sum(1 for _ in read_lines(source))
+    if not streamed and not is_stream(target) and target.exists() and target.samefile(source):
         raise InvalidArgument(f"{target} holds the requests: name another file for the results")
     answers = answers or local_answers(
         model, batch_size=batch_size, device=device, tokens=tokens, modules=tuple(modules)
     )
     # Lines of a stream are stored until the earlier results are checked.
-    known, lines = tee(read_lines(source)) if once else (read_lines(source), read_lines(source))
-    with opened_results(target, model_mark(model)) as written:
-        resumed, errors = written.resume(known)
-        del known
-        done = resumed
+    earlier_lines, lines = tee(read_lines(source)) if streamed else (read_lines(source), read_lines(source))
+    with opened_results(target, model_mark(model)) as result_file:
+        resumed, errors = result_file.resume(earlier_lines)
+        del earlier_lines
+        finished = resumed
         if progress is not None:
-            progress(done, total)
-        log.info("%s: %d results are there, %s in all", target, resumed, "not known how many" if once else total)
-        if done == total:  # nothing to do: no model is loaded
-            return Summary(done, resumed, errors)
-        for row in answers(islice(lines, done, None)):
-            written.append(row)
-            done += 1
+            progress(finished, total)
+        log.info(
+            "%s: %d results are there, %s in all", target, resumed, "not known how many" if streamed else total
+        )
+        if finished == total:  # nothing to do: no model is loaded
+            return Summary(finished, resumed, errors)
+        for row in answers(islice(lines, finished, None)):
+            result_file.append(row)
+            finished += 1
             errors += "error" in row
             if progress is not None:
-                progress(done, total)
-    return Summary(done, resumed, errors)
+                progress(finished, total)
+    return Summary(finished, resumed, errors)

@@ -68,34 +68,34 @@ def answer_lines(
     """
     waiting: dict[int, Request] = {}
     rows: dict[int, Row] = {}
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         try:
             request = read_request(line.text)
             if request.type is not None:
                 named_type(request.type, modules=modules)
-            waiting[place] = request
+            waiting[index] = request
         except DiffinityError as error:
-            rows[place] = {"error": sentence(error)}
-    for place, line in enumerate(lines):
-        if place in waiting:
-            group = _group_of(model, place, waiting, batch_size or GATHERED)
+            rows[index] = {"error": sentence(error)}
+    for index, line in enumerate(lines):
+        if index in waiting:
+            group = _group_of(model, index, waiting, batch_size or GATHERED)
             requests = [waiting.pop(i) for i in group]
             answered = _answer_group(model, requests, batch_size)
             for i, request, answer in zip(group, requests, answered, strict=True):
                 rows[i] = _row(request, answer, tokens)
-        yield {"line": line.number, "request": line.fingerprint, **rows.pop(place)}
+        yield {"line": line.number, "request": line.fingerprint, **rows.pop(index)}
 
 
-def _group_of(model: TextModel, place: int, waiting: dict[int, Request], room: int) -> list[int]:
-    """The indices of the requests to denoise in one batch with the request at `place`: those with its settings."""
-    first = waiting[place]
-    group, room = [place], room - first.n
+def _group_of(model: TextModel, index: int, waiting: dict[int, Request], room: int) -> list[int]:
+    """The indices of the requests to denoise in one batch with the request at `index`."""
+    first = waiting[index]
+    group, room = [index], room - first.n
     alike = model.dtype == torch.float64 or model.device.type == "cpu"
     if not alike and first.settings().guidance not in BATCHED_GUIDANCES:
         return group
-    for other, request in waiting.items():
-        if other > place and request.n <= room and _go_together(first, request):
-            group.append(other)
+    for other_index, request in waiting.items():
+        if other_index > index and request.n <= room and _go_together(first, request):
+            group.append(other_index)
             room -= request.n
     return group
 
@@ -112,7 +112,7 @@ def _answer_group(
 ) -> list[list[Generated] | str]:
     """The texts, or the error, of each of some requests with the same settings."""
     try:
-        return list(_written(model, requests, batch_size))
+        return list(_generated_texts(model, requests, batch_size))
     except (DiffinityError, MemoryError, RuntimeError) as error:
         if len(requests) > 1:  # one request is at fault, or there are too many: try each separately
             return [_answer_group(model, [request], batch_size)[0] for request in requests]
@@ -123,11 +123,15 @@ def _answer_group(
         raise
 
 
-def _written(model: TextModel, requests: Sequence[Request], batch_size: int | None) -> Iterator[list[Generated]]:
+def _generated_texts(
+    model: TextModel, requests: Sequence[Request], batch_size: int | None
+) -> Iterator[list[Generated]]:
     """The texts of each request; text i of a request has the seed (its seed, i), in every batch."""
     settings = [request.settings() for request in requests]
-    for request, asked in zip(requests, settings, strict=True):
-        length = asked.length if isinstance(asked.length, int) else model.sampling_defaults.length
+    for request, request_settings in zip(requests, settings, strict=True):
+        length = (
+            request_settings.length if isinstance(request_settings.length, int) else model.sampling_defaults.length
+        )
         check_room(model, request.n, length)
     constraints = [request.constraint() for request in requests for _ in range(request.n)]
     seeds = [(request.seed, i) for request in requests for i in range(request.n)]

@@ -34,7 +34,7 @@ class Results:
         """
         if self._passing:
             return 0, 0
-        done = errors = size = 0
+        n_results = errors = size = 0
         with self._path.open("rb") as file:
             for text in file:
                 line = next(lines, None)
@@ -43,17 +43,17 @@ class Results:
                 if not text.endswith(b"\n"):
                     self._check_half(text, line)
                     break
-                errors += "error" in self._checked(text, line, done + 1)
+                errors += "error" in self._checked(text, line, n_results + 1)
                 size += len(text)
-                done += 1
+                n_results += 1
         os.ftruncate(self._descriptor, size)
         os.lseek(self._descriptor, size, os.SEEK_SET)
-        return done, errors
+        return n_results, errors
 
     def append(self, row: dict[str, Any]) -> None:
         """Write one result and wait until it is on disk."""
-        whole = {"line": row["line"], "request": row["request"], "model": self._model, **row}
-        data = (json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n").encode()
+        fields = {"line": row["line"], "request": row["request"], "model": self._model, **row}
+        data = (json.dumps(fields, ensure_ascii=False, allow_nan=False) + "\n").encode()
         try:
             while data:
                 data = data[os.write(self._descriptor, data) :]

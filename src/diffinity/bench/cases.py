@@ -105,13 +105,13 @@ def thinned(cases: Sequence[Case], per_category: int) -> list[Case]:
     groups: dict[str, list[Case]] = {}
     for case in cases:
         groups.setdefault(case.category, []).append(case)
-    taken = {
+    selected_ids = {
         group[(k + 1) * len(group) // (per_category + 1)].id
         for group in groups.values()
         for k in range(per_category)
         if (k + 1) * len(group) // (per_category + 1) < len(group)
     }
-    return [case for case in cases if case.id in taken]
+    return [case for case in cases if case.id in selected_ids]
 
 
 @lru_cache(maxsize=1024)

@@ -80,7 +80,7 @@ def run(
         suite,
         out,
         quick=quick,
-        systems=tuple(name for given in systems or () for name in given.split(",") if name),
+        systems=tuple(name for argument in systems or () for name in argument.split(",") if name),
         samples=samples,
         length=length,
         steps=steps,
@@ -134,8 +134,8 @@ def report(
     from diffinity.bench.report import write_report
 
     with err.status("reading") as status:
-        written = write_report(runs, out, scorer=None if scorer == "none" else scorer, on_progress=status.update)
-    for path in written:
+        paths = write_report(runs, out, scorer=None if scorer == "none" else scorer, on_progress=status.update)
+    for path in paths:
         print(path)
     if not plots.available():
         err.print("no plots: they need matplotlib, pip install 'diffinity[bench]'", style="yellow", markup=False)
@@ -158,12 +158,12 @@ def compare(
     if not out_console.is_terminal:
         print(table.markdown())
         return
-    shown = Shown(caption=" ".join(table.notes))
+    printed_table = Shown(caption=" ".join(table.notes))
     for column in table.columns:
-        shown.add_column(column)
+        printed_table.add_column(column)
     for row in table.rows:
-        shown.add_row(*row)
-    out_console.print(shown)
+        printed_table.add_row(*row)
+    out_console.print(printed_table)
 
 
 @app.command()
@@ -208,11 +208,13 @@ def _progress() -> Iterator[Any]:
         def show(progress: Progress) -> None:
             nonlocal last
             left = "" if progress.seconds_left is None else f"{_duration(progress.seconds_left)} left"
-            what = "starting" if progress.last is None else f"{progress.last.system}, {progress.last.case}"
-            bar.update(task, completed=progress.done, total=progress.total, description=what[-60:], left=left)
-            now = time.monotonic()
-            if not err.is_terminal and (now - last > QUIET_SECONDS or progress.done == progress.total):
-                last = now
+            description = "starting" if progress.last is None else f"{progress.last.system}, {progress.last.case}"
+            bar.update(
+                task, completed=progress.done, total=progress.total, description=description[-60:], left=left
+            )
+            time_now = time.monotonic()
+            if not err.is_terminal and (time_now - last > QUIET_SECONDS or progress.done == progress.total):
+                last = time_now
                 err.print(f"{progress.done} of {progress.total} done{', ' if left else ''}{left}")
 
         yield show
@@ -224,7 +226,7 @@ def _duration(seconds: float) -> str:
     >>> _duration(3700), _duration(42)
     ('1 h 01 min', '42 s')
     """
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remaining_seconds = divmod(round(seconds), 60)
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+    return f"{minutes} min {remaining_seconds:02d} s" if minutes else f"{remaining_seconds} s"

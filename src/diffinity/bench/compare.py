@@ -58,8 +58,10 @@ def compare(a: str, b: str, *, scorer: str | None = EMBEDDED_SCORER) -> list[Dif
     for name_a, name_b in pairs:
         for name, results in ((name_a, results_a), (name_b, results_b)):
             if not results.rows(name):
-                there = ", ".join(results.run.systems)
-                raise InvalidArgument(f"there is no system {name!r} in {results.run.path.name}; there are {there}")
+                systems = ", ".join(results.run.systems)
+                raise InvalidArgument(
+                    f"there is no system {name!r} in {results.run.path.name}; there are {systems}"
+                )
         changes += list(differences(results_a, name_a, results_b, name_b))
     return changes
 
@@ -72,17 +74,20 @@ def differences(results_a: Results, name_a: str, results_b: Results, name_b: str
     ['better', 'not measured', 'worse']
     """
     rows_a, rows_b = _expressible(results_a.rows(name_a)), _expressible(results_b.rows(name_b))
-    both = [case for case in rows_a if case in rows_b]
+    common_cases = [case for case in rows_a if case in rows_b]
     name = name_a if name_a == name_b else f"{name_a} → {name_b}"
-    if not both:
+    if not common_cases:
         raise InvalidArgument(f"{name}: the two have no case in common")
 
     def paired(
-        measure: str, of: Callable[[Results, Sequence[SampleRow]], float], higher_is_better: bool, ratio: bool
+        measure: str,
+        value_of: Callable[[Results, Sequence[SampleRow]], float],
+        higher_is_better: bool,
+        ratio: bool,
     ) -> Difference:
-        values = [(of(results_a, rows_a[case]), of(results_b, rows_b[case])) for case in both]
-        known = np.array([pair for pair in values if all(map(math.isfinite, pair))]).reshape(-1, 2)
-        return _difference(name, measure, known, higher_is_better, ratio)
+        values = [(value_of(results_a, rows_a[case]), value_of(results_b, rows_b[case])) for case in common_cases]
+        finite_pairs = np.array([pair for pair in values if all(map(math.isfinite, pair))]).reshape(-1, 2)
+        return _difference(name, measure, finite_pairs, higher_is_better, ratio)
 
     return (
         paired("satisfied", lambda _, rows: _satisfied(rows), True, False),
@@ -127,18 +132,18 @@ def as_table(comparison: Sequence[Difference]) -> Table:
     """
     rows = []
     for difference in comparison:
-        share = difference.measure == "satisfied"
-        shown = (
+        is_share = difference.measure == "satisfied"
+        values = (
             [_share(difference.a), _share(difference.b)]
-            if share
+            if is_share
             else [number(difference.a, 3), number(difference.b, 3)]
         )
         points = Interval(
             100 * difference.change.estimate, 100 * difference.change.low, 100 * difference.change.high
         )
-        change = number(points, 1, " points") if share else number(difference.change, 3, " ×")
+        change = number(points, 1, " points") if is_share else number(difference.change, 3, " ×")
         rows.append(
-            (difference.system, difference.measure, *shown, change, str(difference.cases), difference.verdict)
+            (difference.system, difference.measure, *values, change, str(difference.cases), difference.verdict)
         )
     note = "B against A on the same constraints; brackets: 95% paired bootstrap intervals over constraints."
     columns = ("system", "measure", "A", "B", "change", "constraints", "verdict")
@@ -149,11 +154,11 @@ def _share(value: float) -> str:
     return number(100 * value, 1, "%")
 
 
-def _named(given: str) -> tuple[Path, str | None]:
-    if Path(given).is_dir():
-        return Path(given), None
-    folder, colon, system = given.rpartition(":")
-    return (Path(folder), system) if colon and Path(folder).is_dir() else (Path(given), None)
+def _named(name: str) -> tuple[Path, str | None]:
+    if Path(name).is_dir():
+        return Path(name), None
+    folder, colon, system = name.rpartition(":")
+    return (Path(folder), system) if colon and Path(folder).is_dir() else (Path(name), None)
 
 
 def _expressible(rows: Mapping[str, list[SampleRow]]) -> dict[str, list[SampleRow]]:
@@ -167,8 +172,8 @@ def _satisfied(rows: Sequence[SampleRow]) -> float:
 
 def _log_perplexity(results: Results, rows: Sequence[SampleRow]) -> float:
     scored = [results.log_perplexity(row) for row in rows if row.valid]
-    known = [score for score in scored if score is not None]
-    return sum(known) / len(known) if known else math.nan
+    known_scores = [score for score in scored if score is not None]
+    return sum(known_scores) / len(known_scores) if known_scores else math.nan
 
 
 def _log_seconds(rows: Sequence[SampleRow]) -> float:

@@ -119,7 +119,7 @@ def guidance(method: str, automata: Sequence[TokenAutomaton], scale: float) -> G
     1.5
     """
     gradient, path = GradientGuidance(automata, scale, backend="torch"), PathGuidance(automata, scale)
-    made: dict[str, Guidance] = {
+    guidances: dict[str, Guidance] = {
         "posterior": PosteriorGuidance(automata, scale, backend="torch"),
         "gradient": gradient,
         "path": path,
@@ -127,9 +127,9 @@ def guidance(method: str, automata: Sequence[TokenAutomaton], scale: float) -> G
         "paper": replace(gradient, guided_selfcond=False),
         "chain": ChainGuidance(automata, scale, backend="torch"),
     }
-    if method not in made:
-        raise InvalidArgument(f"method must be one of {', '.join(made)}, but is {method!r}")
-    return made[method]
+    if method not in guidances:
+        raise InvalidArgument(f"method must be one of {', '.join(guidances)}, but is {method!r}")
+    return guidances[method]
 
 
 @dataclass(frozen=True)
@@ -162,20 +162,20 @@ class Draws:
         """The last logits (n, L, V) of the model without guidance."""
         return self._logits(n, lambda _: None)
 
-    def own(self, logits: Tensor) -> Tensor:
+    def unconstrained(self, logits: Tensor) -> Tensor:
         """Token strings (n, L) drawn from logits, without the constraint."""
         probs = logits.double().softmax(dim=-1).flatten(0, 1).cpu().numpy()
         draws: NDArray[np.float64] = np.random.default_rng(self.seed).random(len(probs))
         return torch.from_numpy(drawn(probs, draws)).view(logits.shape[:2])
 
-    def given(self, logits: Tensor, automaton: TokenAutomaton) -> Tensor:
+    def conditional(self, logits: Tensor, automaton: TokenAutomaton) -> Tensor:
         """Token strings (n, L) drawn from logits given acceptance."""
         return decode(logits, automaton, "sample", logits=True, seed=self.seed).tokens.cpu()
 
     def guided(self, automaton: TokenAutomaton, n: int, method: str, scale: float) -> Tensor:
         """Token strings (n, L) by a guidance and an exact draw at the end."""
         logits = self._logits(n, lambda rows: guidance(method, [automaton] * rows, scale))
-        return self.given(logits, automaton)
+        return self.conditional(logits, automaton)
 
     def by_particles(self, automaton: TokenAutomaton, n: int, k: int, proposal: str = "posterior") -> Weighted:
         """n token strings, each from K weighted trajectories."""

@@ -173,10 +173,10 @@ class SuitePlan:
 
     def system(self, name: str) -> System:
         """The system with this name in the registry."""
-        given: dict[str, Any] = {"others": [case.constraint for case in self.cases], "cache": self.cache}
+        options: dict[str, Any] = {"others": [case.constraint for case in self.cases], "cache": self.cache}
         if entry_of(name).role == "diffusion":  # other models count steps differently
-            given["steps"] = self.steps
-        return build(name, self.models, given)
+            options["steps"] = self.steps
+        return build(name, self.models, options)
 
     def valid(self, system: str, case: Case, text: str) -> bool:
         """Whether the text passes the case's check; with the framing `search`, any part of the text."""
@@ -204,17 +204,17 @@ def select_cases(
     """The cases of a suite that fit the length, and the omitted schemas, with the reason."""
     if schemas is not None and "json" not in experiment.of:
         raise InvalidArgument(f"the suite {experiment.name} takes no schemas; json, framings and latency do")
-    most = (experiment.quick if quick else experiment.full).cases_per_category
+    limit = (experiment.quick if quick else experiment.full).cases_per_category
     cases: list[Case] = []
     skipped: list[json_suite.Skipped] = []
     for name in experiment.of:
         if name == "json":
             selected = json_suite.chosen(schemas, rule=selection, vocabulary=vocabulary, length=length)
             skipped += selected.skipped
-            taken = selected.cases
+            candidates = selected.cases
         else:
-            taken = suite(name, seed=seed)
-        cases += taken if most is None else thinned(taken, most)
+            candidates = suite(name, seed=seed)
+        cases += candidates if limit is None else thinned(candidates, limit)
     if not cases:
         raise InvalidArgument(f"no case of {experiment.name} fits texts of {length} tokens")
     return cases, skipped
@@ -229,17 +229,17 @@ def named_cases(
     >>> named_cases(EXPERIMENTS["scale"], describe(SuitePlan(tuple(cases), 64, 0)), seed=0) == cases
     True
     """
-    there: dict[str, Case] = {}
+    case_of_id: dict[str, Case] = {}
     for name in experiment.of:
         cases = json_suite.read(schemas).cases if name == "json" else suite(name, seed=seed)
-        there |= {case.id: case for case in cases}
+        case_of_id |= {case.id: case for case in cases}
     for row in rows:
-        if row.id not in there or there[row.id].source != row.source:
+        if row.id not in case_of_id or case_of_id[row.id].source != row.source:
             raise InvalidArgument(
                 f"the run has the case {row.id}, which is not or no longer the same in this version's suite "
                 f"{experiment.name}: name another folder"
             )
-    return [there[row.id] for row in rows]
+    return [case_of_id[row.id] for row in rows]
 
 
 def make_jobs(cases: Sequence[Case], systems: Sequence[str], samples: int) -> list[Job]:

@@ -29,12 +29,12 @@ def run_facts(run: Run, results: Results | None = None) -> Iterator[tuple[str, s
     elif run.suite in STUDIES:
         yield "suite", STUDIES[run.suite].about
     yield "seed", str(settings.get("seed", "not recorded"))
-    told = [
+    described = [
         f"{name} {settings[name]}" for name in ("samples", "length", "steps") if settings.get(name) is not None
     ]
     if settings.get("schemas"):
-        told.append(f"schemas {settings['schemas']}, selected by the rule “{settings.get('selection')}”")
-    yield "settings", ", ".join([*told, *(["quick"] if settings.get("quick") else [])]) or "the suite's own"
+        described.append(f"schemas {settings['schemas']}, selected by the rule “{settings.get('selection')}”")
+    yield "settings", ", ".join([*described, *(["quick"] if settings.get("quick") else [])]) or "the suite's own"
     if results is not None:
         yield "samples", _counted(results)
     for role, model in info.get("models", {}).items():
@@ -62,15 +62,15 @@ def run_facts(run: Run, results: Results | None = None) -> Iterator[tuple[str, s
 def _counted(results: Results) -> str:
     run = results.run
     cases = len(run.cases)
-    there = sum(row.outcome == "sample" for row in run.samples)
+    n_samples = sum(row.outcome == "sample" for row in run.samples)
     expected = sum(
-        0 if lines[0].outcome != "sample" else results.wanted
+        0 if lines[0].outcome != "sample" else results.samples_per_case
         for name in run.systems
         for lines in results.rows(name).values()
     )
     missing = len(run.systems) * cases - sum(len(results.rows(name)) for name in run.systems)
-    said = f"{there:,} of {len(run.systems)} systems on {cases} constraints"
-    return said + (" (the run is not finished)" if missing or there < expected else "")
+    summary = f"{n_samples:,} of {len(run.systems)} systems on {cases} constraints"
+    return summary + (" (the run is not finished)" if missing or n_samples < expected else "")
 
 
 def _machine(machine: Mapping[str, Any]) -> str:

@@ -47,9 +47,9 @@ def study_texts() -> list[str]:
         for animal, number in {"cat": 2, "dog": 1}.items()
         for end, share in ends.items()
     }
-    others = {"was cold": 24, "was late": 18, "was late and cold": 12, "rained": 18, "ran home": 8}
-    others |= {"was the old dog": 8, "saw the old mill": 6, "slept late": 4}
-    weighted |= {f"It {end}.": share for end, share in others.items()}
+    weights_after_it = {"was cold": 24, "was late": 18, "was late and cold": 12, "rained": 18, "ran home": 8}
+    weights_after_it |= {"was the old dog": 8, "saw the old mill": 6, "slept late": 4}
+    weighted |= {f"It {end}.": share for end, share in weights_after_it.items()}
     return [text for text, share in weighted.items() for _ in range(share)]
 
 
@@ -104,10 +104,10 @@ def conditional(
             continue
         after = mass @ moves if ids else model.chain.start
         for v in np.unique(token[after > 0]).tolist():
-            there = int(automaton.next[state, automaton.class_of[v]])
+            next_state = int(automaton.next[state, automaton.class_of[v]])
             reached = np.where(token == v, after, 0.0)
-            if there >= 0 and live[len(ids) + 1, there] and reached.sum() >= smallest * p_language:
-                prefixes.append(((*ids, v), there, reached))
+            if next_state >= 0 and live[len(ids) + 1, next_state] and reached.sum() >= smallest * p_language:
+                prefixes.append(((*ids, v), next_state, reached))
     return p_language, {**dict(sorted(shares.items())), OTHER: max(0.0, 1.0 - sum(shares.values()))}
 
 
@@ -200,20 +200,26 @@ def measure(study: Study, progress: Callable[[str], None] = lambda _: None) -> I
     progress(f"drawing {study.pool} unguided samples")
     started = time.perf_counter()
     pool = draws.unguided(study.pool)
-    own = draws.own(pool)
+    unconstrained = draws.unconstrained(pool)
     pool_seconds = time.perf_counter() - started
     for name in study.constraints:
         automaton = align(study_constraints()[name], vocabulary)
         p_language, truth = conditional(model, automaton, study.length)
-        accepted = [ids for ids in own if automaton.accepts(ids.tolist())][: study.samples]
+        accepted = [ids for ids in unconstrained if automaton.accepts(ids.tolist())][: study.samples]
         rejection = (
-            torch.stack(accepted) if accepted else own[:0],
+            torch.stack(accepted) if accepted else unconstrained[:0],
             {"method": "rejection", "seconds": pool_seconds},
         )
-        known = {"constraint": name, "p_language": p_language, "support": len(truth) - 1, "scale": None, "K": None}
-        others = _others(study, draws, model, automaton, pool[: study.samples], progress)
-        for tokens, about in chain([rejection], others):
-            yield {**known, **about, **distance(model, tokens, truth)}
+        common = {
+            "constraint": name,
+            "p_language": p_language,
+            "support": len(truth) - 1,
+            "scale": None,
+            "K": None,
+        }
+        systems = _other_systems(study, draws, model, automaton, pool[: study.samples], progress)
+        for tokens, fields in chain([rejection], systems):
+            yield {**common, **fields, **distance(model, tokens, truth)}
 
 
 def distance(model: MarkovLM, tokens: Tensor, truth: Mapping[str, float]) -> Row:
@@ -226,7 +232,7 @@ def distance(model: MarkovLM, tokens: Tensor, truth: Mapping[str, float]) -> Row
     return {"n": len(texts), "tv": total_variation(counts, truth), "tv_floor": floor}
 
 
-def _others(
+def _other_systems(
     study: Study,
     draws: Draws,
     model: MarkovLM,
@@ -238,24 +244,24 @@ def _others(
     n = study.samples
     started = time.perf_counter()
 
-    def told(**about: Any) -> Row:
+    def timed(**fields: Any) -> Row:
         nonlocal started
-        now = time.perf_counter()
-        about["seconds"], started = now - started, now
-        progress(" ".join(str(value) for value in about.values()))
-        return about
+        time_now = time.perf_counter()
+        fields["seconds"], started = time_now - started, time_now
+        progress(" ".join(str(value) for value in fields.values()))
+        return fields
 
-    yield draws.given(pool, automaton), told(method="decoding")
-    written = masked_autoregressive(model, automaton, n, study.length, study.seed)
-    yield torch.from_numpy(written), told(method="autoregressive")
+    yield draws.conditional(pool, automaton), timed(method="decoding")
+    strings = masked_autoregressive(model, automaton, n, study.length, study.seed)
+    yield torch.from_numpy(strings), timed(method="autoregressive")
     for method in study.methods:
         for scale in study.scales:
-            yield draws.guided(automaton, n, method, scale), told(method=method, scale=scale)
+            yield draws.guided(automaton, n, method, scale), timed(method=method, scale=scale)
     for proposal, numbers in study.particles:
         for k in numbers:
             run = draws.by_particles(automaton, n, k, proposal)
-            well = {"log_evidence": run.log_evidence, "ess": run.ess}
-            yield run.tokens, told(method=f"particles ({proposal})", scale=1.0, K=k, **well)
+            diagnostics = {"log_evidence": run.log_evidence, "ess": run.ess}
+            yield run.tokens, timed(method=f"particles ({proposal})", scale=1.0, K=k, **diagnostics)
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -269,20 +275,20 @@ def table(rows: Sequence[Row]) -> str:
     | path, scale = 1.0 | 0.250 | 0.250 |
     """
     names = list(dict.fromkeys(row["constraint"] for row in rows))
-    most = max(row["n"] for row in rows)
+    largest_n = max(row["n"] for row in rows)
     lines: dict[str, dict[str, float]] = {"exact draws (expected)": {}}
     for row in rows:
-        if row["n"] == most:
+        if row["n"] == largest_n:
             lines["exact draws (expected)"][row["constraint"]] = row["tv_floor"]
         scale = "" if row["scale"] is None or row["K"] is not None else f", scale = {row['scale']}"
         number = "" if row["K"] is None else f", K = {row['K']}"
         lines.setdefault(f"{row['method']}{scale}{number}", {})[row["constraint"]] = row["tv"]
-    written = [f"| system | {' | '.join(names)} | mean |", "|---" * (len(names) + 2) + "|"]
+    table_lines = [f"| system | {' | '.join(names)} | mean |", "|---" * (len(names) + 2) + "|"]
     for system, distances in lines.items():
         values = [distances.get(name, math.nan) for name in names]
         cells = " | ".join(f"{value:.3f}" for value in [*values, sum(values) / len(values)])
-        written.append(f"| {system} | {cells} |")
-    return "\n".join(written)
+        table_lines.append(f"| {system} | {cells} |")
+    return "\n".join(table_lines)
 
 
 def write_rows(rows: Iterable[Row], path: Path) -> list[Row]:

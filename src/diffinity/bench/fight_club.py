@@ -90,9 +90,9 @@ def true_share(model: MarkovLM, constraint: Constraint, length: int) -> float:
     0.44
     """
     vocabulary = Vocabulary.from_tokenizer(model.tokenizer)
-    both = [align(language, vocabulary) for language in (constraint & Regex("The .*"), constraint)]
-    the, either = (float(model.log_acceptance(language, length=length)) for language in both)
-    return math.exp(the - either)
+    automata = [align(language, vocabulary) for language in (constraint & Regex("The .*"), constraint)]
+    log_p_the, log_p_either = (float(model.log_acceptance(language, length=length)) for language in automata)
+    return math.exp(log_p_the - log_p_either)
 
 
 def estimated_share(draws: Draws, constraint: Constraint, n: int = 8, k: int = 16) -> tuple[float, float]:
@@ -108,8 +108,8 @@ def estimated_share(draws: Draws, constraint: Constraint, n: int = 8, k: int = 1
     runs = [
         draws.by_particles(align(constraint & Regex(f"{word} .*"), vocabulary), n, k) for word in ("The", "It")
     ]
-    the, it = (run.log_evidence for run in runs)
-    share = 1.0 / (1.0 + math.exp(min(700.0, it - the)))
+    log_p_the, log_p_it = (run.log_evidence for run in runs)
+    share = 1.0 / (1.0 + math.exp(min(700.0, log_p_it - log_p_the)))
     return share, share * (1.0 - share) * math.hypot(*(run.relative_error for run in runs))
 
 
@@ -182,7 +182,7 @@ def measure(study: Study, progress: Callable[[str], None] = lambda _: None) -> I
     vocabulary = Vocabulary.from_tokenizer(model.tokenizer)
     progress(f"drawing {study.pool} unguided samples")
     pool = draws.unguided(study.pool)
-    own = draws.own(pool)
+    unconstrained = draws.unconstrained(pool)
     for name in study.regexes:
         constraint = constraints()[name]
         automaton = align(constraint, vocabulary)
@@ -200,17 +200,17 @@ def measure(study: Study, progress: Callable[[str], None] = lambda _: None) -> I
             progress(f"{name}: {system}")
             texts = [text_of(model, ids) for ids in tokens.tolist()]
             seconds = time.perf_counter() - began
-            known = {"regex": name, "system": system, "true_share": truth, "seconds": seconds}
-            return {**known, **count(texts, constraint)}
+            fields = {"regex": name, "system": system, "true_share": truth, "seconds": seconds}
+            return {**fields, **count(texts, constraint)}
 
         began = time.perf_counter()
-        accepted = [ids for ids in own if automaton.accepts(ids.tolist())][:n]
-        yield row("rejection", torch.stack(accepted) if accepted else own[:0], began)
+        accepted = [ids for ids in unconstrained if automaton.accepts(ids.tolist())][:n]
+        yield row("rejection", torch.stack(accepted) if accepted else unconstrained[:0], began)
         began = time.perf_counter()
-        written = masked_autoregressive(model, automaton, n, study.length, study.seed)
-        yield row("autoregressive", torch.from_numpy(written), began)
+        strings = masked_autoregressive(model, automaton, n, study.length, study.seed)
+        yield row("autoregressive", torch.from_numpy(strings), began)
         began = time.perf_counter()
-        yield row("decoding", draws.given(pool[:n], automaton), began)
+        yield row("decoding", draws.conditional(pool[:n], automaton), began)
         for method, scale in study.guided:
             began = time.perf_counter()
             yield row(f"{method}@scale={scale}", draws.guided(automaton, n, method, scale), began)
@@ -243,10 +243,10 @@ def measure_systems(
     """
     for name in regexes:
         constraint = constraints()[name]
-        known: Row = {"regex": name, "true_share": None, "true_error": None}
+        common: Row = {"regex": name, "true_share": None, "true_error": None}
         if truth is not None:
             share, error = estimated_share(Draws(truth, length, steps, seed, rows=64), constraint)
-            known |= {"true_share": share, "true_error": error}
+            common |= {"true_share": share, "true_error": error}
         for system in systems:
             progress(f"{name}: {system.name}")
             began = time.perf_counter()
@@ -254,8 +254,8 @@ def measure_systems(
                 texts = system.generate(constraint, n, length, seed)
             except UnsupportedConstraint:
                 texts = []
-            about = {"system": system.name, "seconds": time.perf_counter() - began}
-            yield {**known, **about, **count(texts, constraint)}
+            fields = {"system": system.name, "seconds": time.perf_counter() - began}
+            yield {**common, **fields, **count(texts, constraint)}
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -272,11 +272,11 @@ def table(rows: Sequence[Row]) -> str:
     lines: dict[str, dict[str, float | None]] = {"truth": {row["regex"]: row["true_share"] for row in rows}}
     for row in rows:
         lines.setdefault(row["system"], {})[row["regex"]] = row["share_the"] if row["n"] else None
-    written = [f"| system | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    table_lines = [f"| system | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     for system, shares in lines.items():
         values = [shares.get(name) for name in names]
-        written.append(f"| {system} | {' | '.join('–' if v is None else f'{100 * v:.1f}%' for v in values)} |")
-    return "\n".join(written)
+        table_lines.append(f"| {system} | {' | '.join('–' if v is None else f'{100 * v:.1f}%' for v in values)} |")
+    return "\n".join(table_lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -194,7 +194,9 @@ def _parse_together(every: Sequence[str]) -> list[bool | None]:
 
 
 def _run(command: list[str], text: str) -> str:
-    done = subprocess.run(command, input=text, capture_output=True, text=True, encoding="utf-8", errors="replace")
-    if done.returncode:
-        raise JudgeFailed(f"{command[0]} ended with {done.returncode}: {done.stderr.strip()[-300:]}")
-    return done.stdout
+    process = subprocess.run(
+        command, input=text, capture_output=True, text=True, encoding="utf-8", errors="replace"
+    )
+    if process.returncode:
+        raise JudgeFailed(f"{command[0]} ended with {process.returncode}: {process.stderr.strip()[-300:]}")
+    return process.stdout

@@ -93,5 +93,5 @@ def _info(runs: Sequence[Run]) -> dict[str, Any]:
         "sessions": sorted(sessions, key=lambda session: str(session.get("started", ""))),
         "models": models,
         "left_out": first.info.get("left_out", []),
-        "unavailable": {name: why for run in runs for name, why in run.info.get("unavailable", {}).items()},
+        "unavailable": {name: reason for run in runs for name, reason in run.info.get("unavailable", {}).items()},
     }

@@ -87,8 +87,8 @@ def chosen(
     readable = read(schemas)
     if schemas is None and rule == "ours" and vocabulary is None:
         return readable  # a test compiles each of them
-    taken = selected(readable.cases, rule=rule, vocabulary=vocabulary, length=length, framing=framing)
-    return Selection(taken.cases, readable.skipped + taken.skipped)
+    selection = selected(readable.cases, rule=rule, vocabulary=vocabulary, length=length, framing=framing)
+    return Selection(selection.cases, readable.skipped + selection.skipped)
 
 
 def read(schemas: str | Path | None = None) -> Selection:
@@ -176,11 +176,11 @@ def _first_line(refusal: Exception) -> str:
 
 def _unique(cases: list[Case]) -> list[Case]:
     """The cases with unique ids, even if two files or lines have one name."""
-    seen: dict[str, int] = {}
+    count_of_id: dict[str, int] = {}
     unique = []
     for case in cases:
-        seen[case.id] = seen.get(case.id, 0) + 1
-        if (times := seen[case.id]) > 1:
+        count_of_id[case.id] = count_of_id.get(case.id, 0) + 1
+        if (times := count_of_id[case.id]) > 1:
             case = Case(f"{case.id}-{times}", case.category, case.constraint, case.kind, case.source)
         unique.append(case)
     return unique

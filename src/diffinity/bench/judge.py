@@ -105,18 +105,18 @@ class Endpoint:
         while mark in text:  # the text must not contain its own end mark
             mark += "="
         question = {"role": "user", "content": QUESTION.format(mark=mark, text=text)}
-        asked: dict[str, Any] = {"model": self.model, "max_tokens": 16, "temperature": 0}
+        fields: dict[str, Any] = {"model": self.model, "max_tokens": 16, "temperature": 0}
         if self.api == "anthropic":
-            asked |= {"system": SYSTEM, "messages": [question]}
+            fields |= {"system": SYSTEM, "messages": [question]}
         else:
-            asked |= {"messages": [{"role": "system", "content": SYSTEM}, question]}
-        asked |= self.options
-        return {name: value for name, value in asked.items() if value is not None}
+            fields |= {"messages": [{"role": "system", "content": SYSTEM}, question]}
+        fields |= self.options
+        return {name: value for name, value in fields.items() if value is not None}
 
     def key_of(self, text: str) -> str:
         """The cache key of the answer for a text: a hash of everything that the answer depends on."""
-        asked = json.dumps([self.api, self.url, self.body(text)], sort_keys=True)
-        return hashlib.sha256(asked.encode()).hexdigest()
+        request = json.dumps([self.api, self.url, self.body(text)], sort_keys=True)
+        return hashlib.sha256(request.encode()).hexdigest()
 
 
 class Fluency(NamedTuple):
@@ -209,14 +209,14 @@ class Judge:
                 content = response.read(MOST_REPLY_BYTES)
         except urllib.error.HTTPError as error:
             with error:
-                said = error.read(500).decode(errors="replace").strip()
-            reason = f"HTTP {error.code}: {said.splitlines()[0] if said else error.reason}"
+                message = error.read(500).decode(errors="replace").strip()
+            reason = f"HTTP {error.code}: {message.splitlines()[0] if message else error.reason}"
             if error.code in RETRIED:
                 raise _Again(reason, _wait(error.headers)) from None
             raise JudgeError(f"the judge at {endpoint.url} refused the request: {reason}") from None
         except (OSError, HTTPException) as error:  # also URLError and timeouts
             raise _Again(str(getattr(error, "reason", error)) or type(error).__name__) from None
-        return _said(content, endpoint)
+        return _reply_text(content, endpoint)
 
 
 def parse_rating(reply: str) -> int | None:
@@ -253,26 +253,26 @@ def _wait(headers: Message | None) -> float | None:
     return float(value) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) else None
 
 
-def _said(content: bytes, endpoint: Endpoint) -> str:
+def _reply_text(content: bytes, endpoint: Endpoint) -> str:
     """The text of a response in the format of its API; any other format is a fatal error."""
     try:
         answer = json.loads(content)
         if endpoint.api == "openai":
-            said = answer["choices"][0]["message"]["content"]
+            reply = answer["choices"][0]["message"]["content"]
         else:
-            said = "".join(part["text"] for part in answer["content"] if part["type"] == "text")
+            reply = "".join(part["text"] for part in answer["content"] if part["type"] == "text")
     except (ValueError, KeyError, IndexError, TypeError):
         raise JudgeError(
             f"{endpoint.url} did not answer in the shape of the {endpoint.api} API; is the base URL right?"
         ) from None
-    return said if isinstance(said, str) else ""
+    return reply if isinstance(reply, str) else ""
 
 
 def _read_cache(path: Path | None) -> dict[str, int]:
     """The ratings of a cache file; an unfinished line of a killed run is terminated and skipped."""
-    known: dict[str, int] = {}
+    rating_of_key: dict[str, int] = {}
     if path is None or not path.is_file():
-        return known
+        return rating_of_key
     text = path.read_text(encoding="utf-8")
     if not text.endswith("\n"):
         with path.open("a", encoding="utf-8") as file:
@@ -284,5 +284,5 @@ def _read_cache(path: Path | None) -> dict[str, int]:
         except (ValueError, KeyError, TypeError):
             continue
         if isinstance(key, str) and rating in range(LOWEST, HIGHEST + 1):
-            known[key] = int(rating)
-    return known
+            rating_of_key[key] = int(rating)
+    return rating_of_key

@@ -27,14 +27,14 @@ def place(
     >>> place([(50.0, 50.0), (50.0, 52.0)], [(20.0, 8.0), (20.0, 8.0)], (0.0, 0.0, 100.0, 100.0))
     [(56.0, 46.0, 76.0, 54.0), (24.0, 48.0, 44.0, 56.0)]
     """
-    taken: list[Box] = [*obstacles, *((x - radius, y - radius, x + radius, y + radius) for x, y in points)]
+    occupied: list[Box] = [*obstacles, *((x - radius, y - radius, x + radius, y + radius) for x, y in points)]
     boxes = []
     for (x, y), (width, height) in zip(points, sizes, strict=True):
         candidates = _candidates(x, y, width, height)
-        free = (box for box in candidates if inside(box, bounds) and not any(overlap(box, b) for b in taken))
+        free = (box for box in candidates if inside(box, bounds) and not any(overlap(box, b) for b in occupied))
         box = next(free, (x + NEAREST, y - height / 2, x + NEAREST + width, y + height / 2))
         boxes.append(box)
-        taken.append(box)
+        occupied.append(box)
     return boxes
 
 

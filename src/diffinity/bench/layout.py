@@ -33,11 +33,11 @@ class Table:
         """
         sides = ["---" if i == 0 or i in self.worded else "---:" for i in range(len(self.columns))]
         lines = [self.columns, tuple(sides), *self.rows]
-        written = [
+        table_lines = [
             f"|{'|'.join(line)}|" if i == 1 else f"| {' | '.join(map(_cell, line))} |"
             for i, line in enumerate(lines)
         ]
-        return "\n".join([*written, *(f"\n{note}" for note in self.notes)])
+        return "\n".join([*table_lines, *(f"\n{note}" for note in self.notes)])
 
 
 def _cell(text: str) -> str:
@@ -64,10 +64,10 @@ def number(value: Interval | float | None, digits: int = 1, unit: str = "") -> s
     estimate = value.estimate if isinstance(value, Interval) else value
     if estimate is None or math.isnan(estimate):
         return DASH
-    shown = f"{estimate:.{digits}f}{unit}"
+    formatted = f"{estimate:.{digits}f}{unit}"
     if isinstance(value, Interval):
-        shown += f" [{value.low:.{digits}f}, {value.high:.{digits}f}]"
-    return shown
+        formatted += f" [{value.low:.{digits}f}, {value.high:.{digits}f}]"
+    return formatted
 
 
 def ratio(value: Interval, to: Interval) -> float:

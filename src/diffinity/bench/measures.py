@@ -120,15 +120,15 @@ def bleu(text: str, references: Sequence[str]) -> float:
     if not references:
         return math.nan
     hypothesis = words_of(text)
-    others = [words_of(reference) for reference in references]
+    reference_words = [words_of(reference) for reference in references]
 
-    def most(n: int) -> Counter[Gram]:
-        together: Counter[Gram] = Counter()
-        for other in others:
-            together |= Counter(_grams(other, n))
-        return together
+    def largest(n: int) -> Counter[Gram]:
+        largest_counts: Counter[Gram] = Counter()
+        for other in reference_words:
+            largest_counts |= Counter(_grams(other, n))
+        return largest_counts
 
-    return _bleu(hypothesis, most, [len(other) for other in others])
+    return _bleu(hypothesis, largest, [len(other) for other in reference_words])
 
 
 def self_bleu(texts: Sequence[str]) -> float:
@@ -249,13 +249,13 @@ def _two_highest(counts: Sequence[Counter[Gram]]) -> dict[Gram, tuple[int, int]]
     return highest
 
 
-def _bleu(hypothesis: list[str], most: Callable[[int], Counter[Gram]], lengths: Sequence[int]) -> float:
+def _bleu(hypothesis: list[str], largest_counts: Callable[[int], Counter[Gram]], lengths: Sequence[int]) -> float:
     """BLEU of a hypothesis, given the maximum count of each n-gram in a reference, and the reference lengths."""
     if not hypothesis:
         return 0.0
     logs = []
     for n in range(1, min(BLEU_ORDER, len(hypothesis)) + 1):
-        counts, allowed = Counter(_grams(hypothesis, n)), most(n)
+        counts, allowed = Counter(_grams(hypothesis, n)), largest_counts(n)
         matches = sum(min(count, allowed[gram]) for gram, count in counts.items())
         logs.append(math.log((matches or BLEU_EPSILON) / counts.total()))
     length = len(hypothesis)

@@ -50,8 +50,8 @@ def _distinct(template: Template, n_words: int, seed: int) -> list[Sentence]:
     sentences: dict[object, Sentence] = {}
     while len(sentences) < OF_EACH:
         words = _draw(rng, n_words)
-        most = MOST_N.get(template)
-        n = None if most is None else 1 + len(sentences) % most
+        largest = MOST_N.get(template)
+        n = None if largest is None else 1 + len(sentences) % largest
         # Two words in any order are one constraint, whichever was drawn first.
         same = frozenset(words) if template == "appearance" else (words, n)
         sentences.setdefault(same, Sentence(template, words, n, ignore_case=True))
@@ -60,8 +60,8 @@ def _distinct(template: Template, n_words: int, seed: int) -> list[Sentence]:
 
 def _draw(rng: Random, n: int) -> tuple[str, ...]:
     """`n` different words. Only `random()` is guaranteed to give the same numbers in every version of Python."""
-    left = list(WORDS)
-    return tuple(left.pop(int(rng.random() * len(left))) for _ in range(n))
+    remaining = list(WORDS)
+    return tuple(remaining.pop(int(rng.random() * len(remaining))) for _ in range(n))
 
 
 def _case(number: int, sentence: Sentence) -> Case:

@@ -52,7 +52,7 @@ def summary_table(numbers: Numbers) -> Table | None:
     """
     rows = []
     for run in dict.fromkeys(run for run, _, _ in numbers):
-        for system, words in SHOWN.items():
+        for system, description in SHOWN.items():
             intervals = [numbers.get((run, system, measure)) for measure in MEASURES]
             if intervals[0] is None:
                 continue
@@ -62,6 +62,6 @@ def summary_table(numbers: Numbers) -> Table | None:
                 DASH if perplexity is None else f"{perplexity.estimate:.1f}",
                 DASH if overhead is None else f"{overhead.estimate:.2f}",
             )
-            rows.append((run, system, words, *cells))
+            rows.append((run, system, description, *cells))
     columns = ("run", "system", "", "satisfied", "perplexity of matching", "time over unconstrained")
     return Table("Summary", columns, tuple(rows), worded=(1, 2)) if rows else None

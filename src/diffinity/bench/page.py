@@ -72,22 +72,22 @@ def text(value: object) -> str:
     return escape(str(value).encode("utf-8", "replace").decode())
 
 
-def heading(level: int, words: str) -> str:
+def heading(level: int, title: str) -> str:
     """A heading that can be linked to.
 
     >>> heading(2, "a < b")
     '<h2 id="a-b">a &lt; b</h2>'
     """
-    return f'<h{level} id="{anchor(words)}">{text(words)}</h{level}>'
+    return f'<h{level} id="{anchor(title)}">{text(title)}</h{level}>'
 
 
-def anchor(words: str) -> str:
+def anchor(title: str) -> str:
     """The name of a heading in links.
 
     >>> anchor("json (json-additions)")
     'json-json-additions'
     """
-    return "-".join(re.findall(r"[a-z0-9]+", words.lower()))
+    return "-".join(re.findall(r"[a-z0-9]+", title.lower()))
 
 
 def contents(titles: Iterable[str]) -> str:
@@ -108,19 +108,19 @@ def table(content: Table) -> str:
     """
     paper = {i for i, name in enumerate(content.columns) if "paper (" in name}
 
-    def cell(tag: str, i: int, words: str, row_is_paper: bool = False) -> str:
+    def cell(tag: str, i: int, entry: str, row_is_paper: bool = False) -> str:
         classes = ["paper"] if i in paper or row_is_paper else []
         classes += ["words"] if i in content.worded else []
         mark = f' class="{" ".join(classes)}"' if classes else ""
         # An interval goes below its estimate, so that tables stay narrow.
-        value, bracket, interval = words.partition(" [") if tag == "td" and i else (words, "", "")
+        value, bracket, interval = entry.partition(" [") if tag == "td" and i else (entry, "", "")
         below = f'<span class="interval">[{text(interval)}</span>' if bracket else ""
         return f"<{tag}{mark}>{text(value)}{below}</{tag}>"
 
-    rows = ["<tr>" + "".join(cell("th", i, words) for i, words in enumerate(content.columns)) + "</tr>"]
+    rows = ["<tr>" + "".join(cell("th", i, entry) for i, entry in enumerate(content.columns)) + "</tr>"]
     for row in content.rows:
         published = row[0].startswith("paper (")
-        rows.append("<tr>" + "".join(cell("td", i, words, published) for i, words in enumerate(row)) + "</tr>")
+        rows.append("<tr>" + "".join(cell("td", i, entry, published) for i, entry in enumerate(row)) + "</tr>")
     notes = "".join(f'<p class="note">{_code(note)}</p>' for note in content.notes)
     title = f"<h3>{text(content.title)}</h3>" if content.title else ""
     return f'{title}<div class="scroll"><table>{"".join(rows)}</table></div>{notes}'
@@ -159,7 +159,7 @@ def samples(results: Results, file: str) -> Iterator[str]:
         f"Below are the first {EXCERPT} of the first constraint of each category.</p>"
     )
     cases = results.run.cases
-    shown = {
+    first_case = {
         category: next(c.id for c in cases.values() if c.category == category) for category in results.categories
     }
     for system in results.run.systems:
@@ -167,10 +167,10 @@ def samples(results: Results, file: str) -> Iterator[str]:
         counted = [row.valid for lines in by_case.values() for row in lines if row.outcome == "sample"]
         total = f"{sum(map(bool, counted))} of {len(counted)} valid"
         yield f"<details><summary><b>{text(system)}</b>: {total}</summary>"
-        for case in shown.values():
+        for case in first_case.values():
             lines = by_case.get(case, [])
-            good = sum(bool(row.valid) for row in lines)
-            yield f"<p>{text(case_label(cases[case]))}: {good} of {len(lines)} valid</p>"
+            n_valid = sum(bool(row.valid) for row in lines)
+            yield f"<p>{text(case_label(cases[case]))}: {n_valid} of {len(lines)} valid</p>"
             yield f'<p class="source"><code>{text(cases[case].source)}</code></p><ol class="samples">'
             yield from (_sample(row) for row in lines[:EXCERPT])
             yield "</ol>"
@@ -184,7 +184,7 @@ def _sample(row: SampleRow) -> str:
     return f'<li class="{kind}"><span class="mark">{mark}</span> {text(row.text or "")}</li>'
 
 
-def _code(words: str) -> str:
+def _code(markup: str) -> str:
     """Text in which parts between backticks are code."""
-    parts = words.split("`")
+    parts = markup.split("`")
     return "".join(f"<code>{text(part)}</code>" if i % 2 else text(part) for i, part in enumerate(parts))

@@ -71,12 +71,12 @@ def drawn(name: str, caption: str, draw: Callable[[Any], None], size: tuple[floa
 
 def trade_off(suite: str, systems: Mapping[str, tuple[Interval, Interval]]) -> Plot | None:
     """Satisfaction against perplexity of matching samples, one point per system."""
-    shown = {name: pair for name, pair in systems.items() if math.isfinite(pair[0].estimate)}
-    if not shown:
+    finite = {name: pair for name, pair in systems.items() if math.isfinite(pair[0].estimate)}
+    if not finite:
         return None
 
     def draw(axes: Any) -> None:
-        for name, (perplexity, satisfaction) in shown.items():
+        for name, (perplexity, satisfaction) in finite.items():
             axes.errorbar(
                 perplexity.estimate,
                 100 * satisfaction.estimate,
@@ -89,20 +89,20 @@ def trade_off(suite: str, systems: Mapping[str, tuple[Interval, Interval]]) -> P
                 color=_colour(name),
             )
         axes.set_xscale("log")
-        _plain_ticks(axes.xaxis, [perplexity.estimate for perplexity, _ in shown.values()])
+        _plain_ticks(axes.xaxis, [perplexity.estimate for perplexity, _ in finite.values()])
         axes.set_ylim(-12, 128)  # room for names above 100% and below 0%
         axes.set_yticks(range(0, 101, 20))
         axes.set_xlabel("perplexity of matching samples (lower is better)")
         axes.set_ylabel("satisfied, %")
         bars = [
             bar
-            for x, y in shown.values()
+            for x, y in finite.values()
             for bar in (
                 (x.low, 100 * y.estimate, x.high, 100 * y.estimate),
                 (x.estimate, 100 * y.low, x.estimate, 100 * y.high),
             )
         ]
-        _label(axes, [(x.estimate, 100 * y.estimate, name) for name, (x, y) in shown.items()], bars)
+        _label(axes, [(x.estimate, 100 * y.estimate, name) for name, (x, y) in finite.items()], bars)
 
     caption = "Satisfaction against perplexity of matching samples; blue are our systems. Top left is best."
     return drawn(f"{suite}-trade-off", caption, draw, (8.6, 6.0))
@@ -118,41 +118,41 @@ def bars(
     truth: float | None = None,
 ) -> Plot | None:
     """One bar per system, with its interval; a dashed line at the true value if it is known."""
-    shown = {system: value for system, value in values.items() if math.isfinite(value.estimate)}
-    if not shown:
+    finite = {system: value for system, value in values.items() if math.isfinite(value.estimate)}
+    if not finite:
         return None
 
     def draw(axes: Any) -> None:
-        places = range(len(shown))
-        ends = [[factor * max(0.0, end) for end in _around(value)] for value in shown.values()]
+        places = range(len(finite))
+        ends = [[factor * max(0.0, end) for end in _around(value)] for value in finite.values()]
         axes.barh(
             places,
-            [factor * value.estimate for value in shown.values()],
+            [factor * value.estimate for value in finite.values()],
             xerr=list(zip(*ends, strict=True)),
-            color=[_colour(system) for system in shown],
+            color=[_colour(system) for system in finite],
             error_kw={"linewidth": 0.8},
         )
         if truth is not None:
             axes.axvline(factor * truth, color="#222222", linestyle="--", linewidth=1.0)
-        axes.set_yticks(places, list(shown))
+        axes.set_yticks(places, list(finite))
         axes.invert_yaxis()
         axes.set_xlabel(label)
 
-    return drawn(f"{suite}-{name}", caption, draw, (7.2, 1.0 + 0.24 * len(shown)))
+    return drawn(f"{suite}-{name}", caption, draw, (7.2, 1.0 + 0.24 * len(finite)))
 
 
 def categories(suite: str, by: Mapping[str, Mapping[str, Summary]], systems: Sequence[str]) -> Plot | None:
     """Satisfaction per category, one line per system."""
-    shown = [name for name in systems if name in by]
-    if not shown:
+    drawn_systems = [name for name in systems if name in by]
+    if not drawn_systems:
         return None
     names = list(next(iter(by.values())))
-    width = 0.82 / len(shown)
+    width = 0.82 / len(drawn_systems)
 
     def draw(axes: Any) -> None:
-        for i, system in enumerate(shown):
+        for i, system in enumerate(drawn_systems):
             values = [100 * by[system][category].satisfaction.estimate for category in names]
-            places = [place + (i - (len(shown) - 1) / 2) * width for place in range(len(names))]
+            places = [place + (i - (len(drawn_systems) - 1) / 2) * width for place in range(len(names))]
             axes.bar(places, values, width, label=system, color=CYCLE[i % len(CYCLE)])
         axes.set_xticks(range(len(names)), names)
         axes.set_ylim(0, 104)
@@ -217,11 +217,11 @@ def pairs(suite: str, caption: str, label: str, groups: Mapping[str, Mapping[str
 
     def draw(axes: Any) -> None:
         for i, (name, values) in enumerate(groups.items()):
-            there = [j for j, system in enumerate(systems) if math.isfinite(values[system].estimate)]
-            ends = [[max(0.0, end) for end in _around(values[systems[j]])] for j in there]
+            present = [j for j, system in enumerate(systems) if math.isfinite(values[system].estimate)]
+            ends = [[max(0.0, end) for end in _around(values[systems[j]])] for j in present]
             axes.bar(
-                [j + (i - (len(groups) - 1) / 2) * width for j in there],
-                [values[systems[j]].estimate for j in there],
+                [j + (i - (len(groups) - 1) / 2) * width for j in present],
+                [values[systems[j]].estimate for j in present],
                 width,
                 yerr=list(zip(*ends, strict=True)) if ends else None,
                 label=name,
@@ -365,10 +365,10 @@ def together(points: Sequence[tuple[float, float, str]]) -> list[tuple[float, fl
     """
     merged: list[tuple[float, float, str]] = []
     for x, y, name in sorted(points, key=lambda point: (-point[1], point[0])):
-        there = [i for i, (px, py, _) in enumerate(merged) if abs(py - y) < 1 and abs(math.log(px / x)) < 0.02]
-        if there:
-            px, py, names = merged[there[0]]
-            merged[there[0]] = px, py, f"{names}, {name}"
+        matches = [i for i, (px, py, _) in enumerate(merged) if abs(py - y) < 1 and abs(math.log(px / x)) < 0.02]
+        if matches:
+            px, py, names = merged[matches[0]]
+            merged[matches[0]] = px, py, f"{names}, {name}"
         else:
             merged.append((x, y, name))
     return merged

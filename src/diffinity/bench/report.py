@@ -110,8 +110,8 @@ def read_results(
     """A run with its scores."""
     run = read_run(path)
 
-    def tell(what: str) -> Callable[[int, int], None]:
-        return lambda done, total: on_progress(f"{what} {path.name}: {done} of {total} texts")
+    def tell(activity: str) -> Callable[[int, int], None]:
+        return lambda done, total: on_progress(f"{activity} {path.name}: {done} of {total} texts")
 
     counts = grammar_counts(run, on_progress=tell("parsing"))
     unscored = Results(run, {}, ratings(run), grammar=counts)
@@ -137,14 +137,15 @@ def section_of(results: Results) -> Section:
     run = results.run
     if run.suite in STUDIES:
         study = STUDIES[run.suite]
-        made = tuple(study.plots(run.study)) if plots.available() else ()
-        return Section(results, tuple(run_facts(run)), tuple(study.tables(run.study)), made, _study_numbers(run))
+        pictures = tuple(study.plots(run.study)) if plots.available() else ()
+        study_tables = tuple(study.tables(run.study))
+        return Section(results, tuple(run_facts(run)), study_tables, pictures, _study_numbers(run))
     summaries = tables.summaries_of(results)
     by = tables.by_category(results)
-    shown = tuple(_tables(results, summaries, by))
+    run_tables = tuple(_tables(results, summaries, by))
     pictures = tuple(_plots(results, summaries, by)) if plots.available() else ()
     return Section(
-        results, tuple(run_facts(run, results)), shown, pictures, tuple(_numbers(results, summaries, by))
+        results, tuple(run_facts(run, results)), run_tables, pictures, tuple(_numbers(results, summaries, by))
     )
 
 
@@ -175,36 +176,38 @@ def _plots(
     suite = results.run.suite
     experiment = EXPERIMENTS.get(suite)
     option = experiment.option if experiment else None
-    made: list[Plot | None] = []
+    candidates: list[Plot | None] = []
     if suite == "match":
         caption = "Perplexity of samples that match and of those that do not."
-        made.append(plots.pairs(suite, caption, "perplexity", tables.matching(results, list(summaries))))
+        candidates.append(plots.pairs(suite, caption, "perplexity", tables.matching(results, list(summaries))))
     elif option == "batch":
-        made += plots.latency(results, summaries)
+        candidates += plots.latency(results, summaries)
     elif option == "framing":
         satisfied = {
             f"{base}, {value}": summary.satisfaction
             for base, value, summary in tables.by_option(summaries, option)
         }
-        made.append(plots.bars(suite, "framings", "Satisfaction by framing.", "satisfied, %", satisfied, 100.0))
+        candidates.append(
+            plots.bars(suite, "framings", "Satisfaction by framing.", "satisfied, %", satisfied, 100.0)
+        )
     elif option is not None:
         for measure in ("satisfied, %", "perplexity of matching samples"):
-            made.append(plots.over_option(suite, option, OPTIONS[option], summaries, measure))
+            candidates.append(plots.over_option(suite, option, OPTIONS[option], summaries, measure))
     else:
-        made.append(
+        candidates.append(
             plots.trade_off(
                 suite,
                 {summary.system: (summary.perplexity, summary.satisfaction) for summary in summaries.values()},
             )
         )
-        known = [
+        systems = [
             name for name in ("auto", "auto-argmax", "paper", "llguidance", "dingo", "unconstrained") if name in by
         ]
-        made.append(plots.categories(suite, by, known or list(by)[:6]))
+        candidates.append(plots.categories(suite, by, systems or list(by)[:6]))
         times = {name: summary.overhead for name, summary in summaries.items()}
         caption = "Time relative to the same model without a constraint."
-        made.append(plots.bars(suite, "overhead", caption, "times the unconstrained model's time", times))
-    yield from (plot for plot in made if plot is not None)
+        candidates.append(plots.bars(suite, "overhead", caption, "times the unconstrained model's time", times))
+    yield from (plot for plot in candidates if plot is not None)
 
 
 # ---- the numbers as CSV
@@ -214,8 +217,8 @@ def _numbers(
     results: Results, summaries: Mapping[str, Summary], by: Mapping[str, Mapping[str, Summary]]
 ) -> Iterator[tuple[Any, ...]]:
     run = results.run
-    for name, whole in summaries.items():
-        for category, summary in [("all", whole), *by[name].items()]:
+    for name, overall in summaries.items():
+        for category, summary in [("all", overall), *by[name].items()]:
             values: dict[str, Interval | float | None] = {
                 "satisfaction": summary.satisfaction,
                 f"pass@{summary.k}": summary.pass_k,
@@ -259,11 +262,11 @@ def _study_numbers(run: Run) -> tuple[tuple[Any, ...], ...]:
     """The numbers of a study's rows, named by the text fields of the row."""
     numbers = []
     for row in run.study:
-        words = " ".join(str(value) for value in row.values() if isinstance(value, str))
+        label = " ".join(str(value) for value in row.values() if isinstance(value, str))
         for name, value in row.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
                 numbers.append(
-                    (run.path.name, run.suite, words, "all", name, _digits(value), "", "", row.get("n", ""))
+                    (run.path.name, run.suite, label, "all", name, _digits(value), "", "", row.get("n", ""))
                 )
     return tuple(numbers)
 

@@ -28,8 +28,8 @@ class Progress:
         >>> Progress(done=6, total=10, before=4, seconds=3.0).seconds_left
         6.0
         """
-        here = self.done - self.before
-        return None if here <= 0 else self.seconds / here * (self.total - self.done)
+        done_in_session = self.done - self.before
+        return None if done_in_session <= 0 else self.seconds / done_in_session * (self.total - self.done)
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ def execute(
     it. Ctrl-C ends the session: finished samples are kept, and `complete` is False. A system that can't be built
     is left out.
     """
-    wanted = _interleaved(jobs)
-    open_jobs = [job for job in wanted if folder.missing(job.system, job.case, job.samples)]
-    before, began = len(wanted) - len(open_jobs), time.monotonic()
+    all_jobs = _interleaved(jobs)
+    open_jobs = [job for job in all_jobs if folder.missing(job.system, job.case, job.samples)]
+    before, began = len(all_jobs) - len(open_jobs), time.monotonic()
     done, unavailable = before, dict[str, str]()
-    on_progress(Progress(done, len(wanted), before, 0.0))
+    on_progress(Progress(done, len(all_jobs), before, 0.0))
     interrupted = False
     try:
         with closing(_results(plan, open_jobs, workers, ray)) as results:
@@ -68,7 +68,7 @@ def execute(
                 if result.unavailable is not None:
                     unavailable[result.job.system] = result.unavailable
                 done += 1
-                on_progress(Progress(done, len(wanted), before, time.monotonic() - began, result.job))
+                on_progress(Progress(done, len(all_jobs), before, time.monotonic() - began, result.job))
     except KeyboardInterrupt:
         interrupted = True
     systems = list(dict.fromkeys([*folder.info.get("systems", ()), *(job.system for job in jobs)]))

@@ -30,8 +30,8 @@ def write_samples(path: Path, cases: Iterable[CaseRow], samples: Iterable[Sample
     lines = io.StringIO()
     rows: list[CaseRow | SampleRow] = [*cases, *samples]
     for row in rows:
-        known = {name: value for name, value in dataclasses.asdict(row).items() if value is not None}
-        lines.write(json.dumps(known, ensure_ascii=True) + "\n")  # ASCII: a text may contain a lone surrogate
+        fields = {name: value for name, value in dataclasses.asdict(row).items() if value is not None}
+        lines.write(json.dumps(fields, ensure_ascii=True) + "\n")  # ASCII: a text may contain a lone surrogate
     path.write_bytes(gzip.compress(lines.getvalue().encode(), 9, mtime=0))
 
 

@@ -49,11 +49,13 @@ def likelihoods(
 ) -> dict[str, Score]:
     """The score of every text of a run by its `text_key`; missing scores are computed and stored in its folder."""
     named = scorer_id(source)
-    known = {row["key"]: Score(row["nats"], row["tokens"]) for row in _kept(run.path / SCORES, "scorer", named)}
-    missing = _unknown([row.text for row in run.samples if row.text is not None], known)
+    score_of_key = {
+        row["key"]: Score(row["nats"], row["tokens"]) for row in _stored_rows(run.path / SCORES, "scorer", named)
+    }
+    missing = _unknown([row.text for row in run.samples if row.text is not None], score_of_key)
     if missing:
-        add_scores(run.path / SCORES, named, load_scorer(source), missing, known, on_progress)
-    return known
+        add_scores(run.path / SCORES, named, load_scorer(source), missing, score_of_key, on_progress)
+    return score_of_key
 
 
 def add_scores(
@@ -86,25 +88,25 @@ def grammar_counts(
     Missing counts are computed and stored in the run's folder.
     """
     path = run.path / GRAMMAR
-    known = {row["key"]: GrammarCounts(*row["counts"]) for row in _kept(path)}
-    written = [row.text for row in run.samples if row.text and run.cases[row.case].kind == "sentence"]
-    missing = _unknown(written, known) if grammar.available() else []
+    counts_of_key = {row["key"]: GrammarCounts(*row["counts"]) for row in _stored_rows(path)}
+    texts = [row.text for row in run.samples if row.text and run.cases[row.case].kind == "sentence"]
+    missing = _unknown(texts, counts_of_key) if grammar.available() else []
     repair(path)
     for first in range(0, len(missing), AT_ONCE):
         part = missing[first : first + AT_ONCE]
-        made = {
+        counts_of_part = {
             text_key(text): GrammarCounts.of(verdicts)
             for text, verdicts in zip(part, grammar.judge(part), strict=True)
         }
-        known |= made
-        _add(path, [{"key": key, "counts": astuple(counts)} for key, counts in made.items()])
+        counts_of_key |= counts_of_part
+        _add(path, [{"key": key, "counts": astuple(counts)} for key, counts in counts_of_part.items()])
         on_progress(first + len(part), len(missing))
-    return known
+    return counts_of_key
 
 
 def ratings(run: Run) -> dict[str, tuple[str, int]]:
     """The fluency ratings that a judge gave texts of this run, by `text_key`, each with the judge's name."""
-    return {row["key"]: (row["judge"], row["fluency"]) for row in _kept(run.path / FLUENCY)}
+    return {row["key"]: (row["judge"], row["fluency"]) for row in _stored_rows(run.path / FLUENCY)}
 
 
 def ask_judge(
@@ -118,9 +120,9 @@ def ask_judge(
 
     The ratings are stored with the run.
     """
-    known = {row["key"] for row in _kept(run.path / FLUENCY, "judge", judge.endpoint.model)}
-    wanted = [text for system in run.systems for text in to_be_judged(run.samples, system, texts_per_system)]
-    missing = _unknown(wanted, known)
+    rated_keys = {row["key"] for row in _stored_rows(run.path / FLUENCY, "judge", judge.endpoint.model)}
+    texts = [text for system in run.systems for text in to_be_judged(run.samples, system, texts_per_system)]
+    missing = _unknown(texts, rated_keys)
     repair(run.path / FLUENCY)
     for first in range(0, len(missing), AT_ONCE // 8):
         part = missing[first : first + AT_ONCE // 8]
@@ -155,7 +157,7 @@ def _add(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         file.write("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def _kept(path: Path, field: str = "", value: str = "") -> list[dict[str, Any]]:
+def _stored_rows(path: Path, field: str = "", value: str = "") -> list[dict[str, Any]]:
     """The complete lines of a file whose field has this value."""
     if not path.is_file():
         return []

@@ -75,8 +75,8 @@ latency, match, steps, framings, fidelity, fight-club
     if request.suite in STUDIES:
         return _run_study(request, tell)
     if request.suite not in EXPERIMENTS:
-        known = ", ".join([*EXPERIMENTS, *STUDIES])
-        raise InvalidArgument(f"there is no suite {request.suite!r}; there are {known}")
+        names = ", ".join([*EXPERIMENTS, *STUDIES])
+        raise InvalidArgument(f"there is no suite {request.suite!r}; there are {names}")
     if request.suite in JSON_SUITES:
         require("bench", f"the suite {request.suite}", "jsonschema_rs")
     return _run_cases(request, EXPERIMENTS[request.suite], on_progress, tell)
@@ -98,10 +98,12 @@ def _run_cases(
             f"{request.suite}: {len(names)} systems on {len(cases)} constraints, {settings['samples']} samples "
             f"each, {settings['length']} tokens, {settings['steps']} steps"
         )
-        wanted = make_jobs(cases, names, settings["samples"])
-        outcome = execute(folder, plan, wanted, workers=workers, ray=request.ray, on_progress=on_progress)
-        known = {name: why for name, why in folder.info.get("unavailable", {}).items() if name not in names}
-        folder.update(unavailable={**known, **outcome.unavailable})
+        jobs = make_jobs(cases, names, settings["samples"])
+        outcome = execute(folder, plan, jobs, workers=workers, ray=request.ray, on_progress=on_progress)
+        unavailable = {
+            name: reason for name, reason in folder.info.get("unavailable", {}).items() if name not in names
+        }
+        folder.update(unavailable={**unavailable, **outcome.unavailable})
         _finish(folder)
     return outcome
 
@@ -111,9 +113,9 @@ def _plan(folder: RunFolder, request: Request, experiment: Experiment, settings:
     plan = SuitePlan(
         (), settings["length"], request.seed, settings["steps"], request.models, request.out / TRAINED
     )
-    known = folder.cases()
-    if known:
-        return replace(plan, cases=tuple(named_cases(experiment, known, request.seed, request.schemas)))
+    recorded = folder.cases()
+    if recorded:
+        return replace(plan, cases=tuple(named_cases(experiment, recorded, request.seed, request.schemas)))
     cases, skipped = select_cases(
         experiment,
         seed=request.seed,
@@ -205,17 +207,17 @@ def _fingerprints(models: Models, names: Sequence[str]) -> dict[str, dict[str, s
 
 def _case_command(request: Request, settings: Mapping[str, Any], jobs: int | None) -> str:
     """The command of the run, with all settings and without paths of this machine."""
-    words = ["diffinity", "bench", "run", request.suite, "--out", request.out.name]
-    words += ["--quick"] if request.quick else []
-    words += ["--systems", ",".join(request.systems)] if request.systems else []
+    command = ["diffinity", "bench", "run", request.suite, "--out", request.out.name]
+    command += ["--quick"] if request.quick else []
+    command += ["--systems", ",".join(request.systems)] if request.systems else []
     for name in ("samples", "length", "steps", "seed"):
-        words += [f"--{name}", str(settings[name])]
-    words += ["--every", str(request.every)] if request.every > 1 else []
-    words += ["--jobs", str(jobs)] if jobs is not None else []
-    words += ["--ray"] if request.ray else []
+        command += [f"--{name}", str(settings[name])]
+    command += ["--every", str(request.every)] if request.every > 1 else []
+    command += ["--jobs", str(jobs)] if jobs is not None else []
+    command += ["--ray"] if request.ray else []
     if request.schemas is not None:
-        words += ["--schemas", Path(request.schemas).name, "--selection", request.selection]
-    return shlex.join([*words, *_models_named(request.models)])
+        command += ["--schemas", Path(request.schemas).name, "--selection", request.selection]
+    return shlex.join([*command, *_models_named(request.models)])
 
 
 def study_command(request: Request) -> str:
@@ -224,20 +226,22 @@ def study_command(request: Request) -> str:
     >>> study_command(Request("fidelity", Path("some/run"), quick=True, samples=50))
     'diffinity bench run fidelity --out run --quick --seed 0 --samples 50'
     """
-    words = ["diffinity", "bench", "run", request.suite, "--out", request.out.name]
-    words += ["--quick"] if request.quick else []
-    words += ["--systems", ",".join(request.systems)] if request.systems else []
-    words += ["--seed", str(request.seed)]
+    command = ["diffinity", "bench", "run", request.suite, "--out", request.out.name]
+    command += ["--quick"] if request.quick else []
+    command += ["--systems", ",".join(request.systems)] if request.systems else []
+    command += ["--seed", str(request.seed)]
     for name in ("samples", "steps", "length"):
-        words += [f"--{name}", str(getattr(request, name))] if getattr(request, name) is not None else []
-    return shlex.join([*words, *_models_named(request.models)])
+        command += [f"--{name}", str(getattr(request, name))] if getattr(request, name) is not None else []
+    return shlex.join([*command, *_models_named(request.models)])
 
 
 def _models_named(models: Models) -> list[str]:
     """The options that name models other than the embedded ones."""
     options: dict[Role, str] = {"diffusion": "--model", "autoregressive": "--autoregressive", "masked": "--masked"}
-    given = [(option, models.source(role)) for role, option in options.items() if models.given(role) is not None]
-    return [word for pair in given for word in pair]
+    pairs = [
+        (option, models.source(role)) for role, option in options.items() if models.requested(role) is not None
+    ]
+    return [word for pair in pairs for word in pair]
 
 
 def schemas_name(schemas: str) -> str:

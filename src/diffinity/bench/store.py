@@ -118,10 +118,10 @@ class RunFolder:
 
     def missing(self, system: str, case: str, samples: int) -> list[int]:
         """The missing samples of a case; none if a line records why there are no samples."""
-        there = self._rows
-        if (system, case, -1) in there:
+        rows = self._rows
+        if (system, case, -1) in rows:
             return []
-        return [i for i in range(samples) if (system, case, i) not in there]
+        return [i for i in range(samples) if (system, case, i) not in rows]
 
     def append(self, rows: Iterable[SampleRow]) -> None:
         """Write the new rows; after this returns, a kill does not lose them."""
@@ -157,10 +157,13 @@ class RunFolder:
 
     def put_in_order(self, systems: Sequence[str], cases: Sequence[str]) -> None:
         """Sort the lines by system, case and index, so that the file does not depend on the order of workers."""
-        place = {name: i for i, name in enumerate(systems)}, {name: i for i, name in enumerate(cases)}
+        positions = {name: i for i, name in enumerate(systems)}, {name: i for i, name in enumerate(cases)}
 
         def rank(row: SampleRow) -> tuple[int, str, int, str, int]:
-            system, case = place[0].get(row.system, len(place[0])), place[1].get(row.case, len(place[1]))
+            system, case = (
+                positions[0].get(row.system, len(positions[0])),
+                positions[1].get(row.case, len(positions[1])),
+            )
             return system, row.system, case, row.case, row.index
 
         ordered = sorted(self._rows.values(), key=rank)
@@ -192,9 +195,9 @@ class Run:
     @property
     def systems(self) -> list[str]:
         """The systems with at least one line, in the requested order."""
-        there = dict.fromkeys(row.system for row in self.samples)
-        asked = [name for name in self.info.get("systems", ()) if name in there]
-        return asked + [name for name in there if name not in asked]
+        present = dict.fromkeys(row.system for row in self.samples)
+        requested = [name for name in self.info.get("systems", ()) if name in present]
+        return requested + [name for name in present if name not in requested]
 
 
 def read_run(path: Path) -> Run:
@@ -216,9 +219,9 @@ def read_run(path: Path) -> Run:
 
 def read_samples(path: Path) -> Iterator[SampleRow]:
     """The lines of a samples.jsonl."""
-    known = {column.name for column in dataclasses.fields(SampleRow)}
+    columns = {column.name for column in dataclasses.fields(SampleRow)}
     for number, line in enumerate(read_lines(path), start=1):
-        if not {"case", "system", "index"} <= line.keys() <= known:
+        if not {"case", "system", "index"} <= line.keys() <= columns:
             raise RunError(f"{path.name}, line {number}: not a sample of this version's format")
         yield SampleRow(**line)
 
@@ -248,9 +251,9 @@ def _prepare(
         (path / CASES).unlink(missing_ok=True)
         write_json(path / RUN, info)
     elif (path / RUN).exists():
-        known = _read_info(path)
-        check_same(path, known, info)
-        info = known
+        recorded = _read_info(path)
+        check_same(path, recorded, info)
+        info = recorded
     elif any(path.iterdir()):
         raise RunError(f"{path} has files but no {RUN}: name an empty folder, or that of an earlier run")
     else:
@@ -282,20 +285,22 @@ def _read_info(path: Path) -> dict[str, Any]:
     return info
 
 
-def check_same(path: Path, known: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+def check_same(path: Path, recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> None:
     """Refuse a folder of another suite or with other settings.
 
     >>> check_same(Path("run"), {"suite": "json"}, {"suite": "scale"})
     Traceback (most recent call last):
     diffinity.bench.store.RunError: run is a run of the suite json, not scale: name another folder
     """
-    if known["suite"] != asked["suite"]:
-        raise RunError(f"{path} is a run of the suite {known['suite']}, not {asked['suite']}: name another folder")
-    before, now = known["settings"], asked["settings"]
+    if recorded["suite"] != requested["suite"]:
+        raise RunError(
+            f"{path} is a run of the suite {recorded['suite']}, not {requested['suite']}: name another folder"
+        )
+    before, after = recorded["settings"], requested["settings"]
     changed = [
-        f"{name} was {json.dumps(before.get(name))} and is now {json.dumps(now.get(name))}"
-        for name in sorted(before.keys() | now.keys())
-        if before.get(name) != now.get(name)
+        f"{name} was {json.dumps(before.get(name))} and is now {json.dumps(after.get(name))}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
     ]
     if changed:
         raise RunError(
@@ -359,9 +364,9 @@ def write_json(path: Path, value: object) -> None:
 
 def _replace(path: Path, text: str) -> None:
     """Write a file atomically: a kill leaves either the old file or the new file."""
-    fresh = path.with_name(path.name + ".new")
-    with fresh.open("w", encoding="utf-8") as file:
+    temporary = path.with_name(path.name + ".new")
+    with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    fresh.replace(path)
+    temporary.replace(path)

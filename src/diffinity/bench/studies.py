@@ -40,8 +40,8 @@ class StudySettings:
 
     def over(self, study: Any) -> Any:
         """The study's dataclass with these options replaced."""
-        given = {"seed": self.seed, "samples": self.samples, "steps": self.steps, "length": self.length}
-        return replace(study, **{name: value for name, value in given.items() if value is not None})
+        options = {"seed": self.seed, "samples": self.samples, "steps": self.steps, "length": self.length}
+        return replace(study, **{name: value for name, value in options.items() if value is not None})
 
 
 @dataclass(frozen=True)
@@ -64,18 +64,18 @@ def run_study(folder: RunFolder, study: StudySuite, settings: StudySettings, tel
     An interrupted part runs again; its existing rows are not changed.
     """
     finished = list(folder.info.get("finished", []))
-    left = [part for part in study.parts(settings) if part not in finished]
-    there = {_identity(row) for row in folder.study()}
+    remaining = [part for part in study.parts(settings) if part not in finished]
+    stored = {_identity(row) for row in folder.study()}
     current: str | None = None
     try:
-        for row in study.rows(settings, left, tell) if left else ():
+        for row in study.rows(settings, remaining, tell) if remaining else ():
             part = study.part_of(row)
             if current is not None and part != current:
                 finished.append(current)
                 folder.update(finished=finished)
             current = part
-            if _identity(row) not in there:
-                there.add(_identity(row))
+            if _identity(row) not in stored:
+                stored.add(_identity(row))
                 folder.append_study(row)
     except KeyboardInterrupt:
         return False
@@ -85,8 +85,8 @@ def run_study(folder: RunFolder, study: StudySuite, settings: StudySettings, tel
 
 def _identity(row: Row) -> tuple[tuple[str, str], ...]:
     """The identity of a row: its text fields and settings, without the measured values."""
-    about = ("constraint", "regex", "system", "method", "scale", "K")
-    return tuple((name, str(row[name])) for name in about if name in row)
+    names = ("constraint", "regex", "system", "method", "scale", "K")
+    return tuple((name, str(row[name])) for name in names if name in row)
 
 
 # ---- fidelity
@@ -110,7 +110,7 @@ def _fidelity_tables(rows: Sequence[Row]) -> Iterator[Table]:
     means: dict[tuple[Any, ...], list[Row]] = {}
     for row in ordered:
         means.setdefault((row.get("method"), row.get("scale"), row.get("K")), []).append(row)
-    shown = [
+    mean_rows = [
         {
             "method": method,
             "scale": scale,
@@ -125,7 +125,9 @@ def _fidelity_tables(rows: Sequence[Row]) -> Iterator[Table]:
         "tv: the total-variation distance between samples and the model's true p(text | L), 0 for the same and 1 "
         "for nothing in common; tv_floor: what as many exact draws would show. K: particles."
     )
-    mean = study_table("Mean over constraints", shown, ("method", "scale", "K", "constraints", "tv", "tv_floor"))
+    mean = study_table(
+        "Mean over constraints", mean_rows, ("method", "scale", "K", "constraints", "tv", "tv_floor")
+    )
     yield replace(mean, notes=(note,))
     yield study_table("Distance from the true conditional distribution", ordered, columns)
 
@@ -134,7 +136,7 @@ def _fidelity_plots(rows: Sequence[Row]) -> Iterator[Plot]:
     guided = [row for row in rows if row.get("K") is None]
     particles = [row for row in rows if row.get("K") is not None]
     distance = "total-variation distance, mean over constraints"
-    made = (
+    candidates = (
         plots.study_lines(
             "fidelity-scale",
             "Distance from the true conditional against the guidance scale.",
@@ -155,7 +157,7 @@ def _fidelity_plots(rows: Sequence[Row]) -> Iterator[Plot]:
             log=True,
         ),
     )
-    yield from (plot for plot in made if plot is not None)
+    yield from (plot for plot in candidates if plot is not None)
 
 
 # ---- fight club
@@ -191,12 +193,12 @@ def _club_parts(_: StudySettings) -> list[str]:
 
 def _club_tables(rows: Sequence[Row]) -> Iterator[Table]:
     columns = ("regex", "system", "n", "satisfied", "started", "share_the", "error", "true_share", "true_error")
-    there = [name for name in columns if any(row.get(name) is not None for row in rows)]
+    present = [name for name in columns if any(row.get(name) is not None for row in rows)]
     note = (
         "share_the: of the texts that start with `The` or `It`, the share that start with `The`, with its "
         "standard error; true_share: that of the model given the regex."
     )
-    yield replace(study_table("Sentences that start with The against It", rows, there), notes=(note,))
+    yield replace(study_table("Sentences that start with The against It", rows, present), notes=(note,))
 
 
 def _club_plots(rows: Sequence[Row]) -> Iterator[Plot]:
@@ -214,9 +216,9 @@ def _club_plots(rows: Sequence[Row]) -> Iterator[Plot]:
         caption = (
             f"Share of sentences that start with The, regex “{regex}”; dashed: the model's own, given the regex."
         )
-        made = plots.bars("fight-club", str(i + 1), caption, "share that start with The, %", shares, 100.0, truth)
-        if made is not None:
-            yield made
+        plot = plots.bars("fight-club", str(i + 1), caption, "share that start with The, %", shares, 100.0, truth)
+        if plot is not None:
+            yield plot
 
 
 def _mean(rows: Sequence[Row], name: str) -> float | None:

@@ -71,7 +71,7 @@ class Results:
     grammar: Mapping[str, GrammarCounts] = field(default_factory=dict)
 
     @property
-    def wanted(self) -> int:
+    def samples_per_case(self) -> int:
         """The number of samples that a case should have."""
         settings = self.run.info.get("settings", {})
         return int(settings.get("samples", 0)) or max((row.index + 1 for row in self.run.samples), default=0)
@@ -120,10 +120,10 @@ def example() -> Results:
     ['unconstrained', 'auto']
     """
     cases = [CaseRow("s/prefix/a", "prefix", "sentence", "a+"), CaseRow("s/length/b", "length", "sentence", "b+")]
-    known = {"unconstrained": ("nn", 1.0), "auto": ("yy", 1.5)}
+    systems = {"unconstrained": ("nn", 1.0), "auto": ("yy", 1.5)}
     rows = [
         SampleRow(case.id, system, i, f"{case.id[-1]} {flag}{i}", flag == "y", seconds, 2)
-        for system, (flags, seconds) in known.items()
+        for system, (flags, seconds) in systems.items()
         for case in cases
         for i, flag in enumerate(flags)
     ]
@@ -145,12 +145,12 @@ def summarise(results: Results, system: str, category: str | None = None) -> Sum
         if category is None or results.run.cases[case].category == category
     }
     supported = {case: lines for case, lines in rows.items() if lines[0].outcome != "unsupported"}
-    valid = [_flags(lines, results.wanted) for lines in supported.values()]
-    there = [row for lines in supported.values() for row in lines if row.outcome == "sample"]
-    k = min([PASS, results.wanted, *(len(flags) for flags in valid)])
-    rated = [rating for row in there if row.valid and (rating := results.fluency(row)) is not None]
-    memory = [row.peak_memory for row in there if row.peak_memory is not None]
-    aucs = [row.facts["auc"] for row in there if row.facts and "auc" in row.facts]
+    valid = [_flags(lines, results.samples_per_case) for lines in supported.values()]
+    samples = [row for lines in supported.values() for row in lines if row.outcome == "sample"]
+    k = min([PASS, results.samples_per_case, *(len(flags) for flags in valid)])
+    rated = [rating for row in samples if row.valid and (rating := results.fluency(row)) is not None]
+    memory = [row.peak_memory for row in samples if row.peak_memory is not None]
+    aucs = [row.facts["auc"] for row in samples if row.facts and "auc" in row.facts]
     compared = supported.values() if category is None else ()  # diversity is shown only over all cases
     within = [[str(row.text) for row in lines if row.valid] for lines in compared]
     return Summary(
@@ -159,14 +159,14 @@ def summarise(results: Results, system: str, category: str | None = None) -> Sum
         cases=len(supported),
         unsupported=len(rows) - len(supported),
         errors=sum(lines[0].outcome == "error" for lines in supported.values()),
-        samples=len(there),
+        samples=len(samples),
         satisfaction=_bootstrap([sum(flags) / len(flags) for flags in valid]),
         pass_k=_bootstrap([pass_at_k(len(flags), sum(flags), k) for flags in valid]) if k else NOTHING,
         k=k,
         perplexity=perplexity_of(results, supported.values(), lambda row: bool(row.valid)),
         perplexity_all=perplexity_of(results, supported.values(), lambda _: True),
         nats=_nats(results, supported.values()),
-        tokens=_mean([score.tokens for row in there if row.valid and (score := results.score(row)) is not None]),
+        tokens=_mean([score.tokens for row in samples if row.valid and (score := results.score(row)) is not None]),
         seconds=_bootstrap(list(_case_seconds(supported).values())),
         overhead=_overhead(results, system, supported),
         distinct_2=_mean([distinct_n(texts, 2) for texts in within if texts]),
@@ -175,7 +175,11 @@ def summarise(results: Results, system: str, category: str | None = None) -> Sum
         fluency=sum(rated) / len(rated) if rated else None,
         rated=len(rated),
         grammar=sum(
-            (results.grammar.get(text_key(row.text), GrammarCounts()) for row in there if row.valid and row.text),
+            (
+                results.grammar.get(text_key(row.text), GrammarCounts())
+                for row in samples
+                if row.valid and row.text
+            ),
             GrammarCounts(),
         ),
         auc=sum(aucs) / len(aucs) if aucs else None,
@@ -183,9 +187,9 @@ def summarise(results: Results, system: str, category: str | None = None) -> Sum
 
 
 def perplexity_of(
-    results: Results, cases: Iterable[Sequence[SampleRow]], which: Callable[[SampleRow], bool]
+    results: Results, cases: Iterable[Sequence[SampleRow]], is_selected: Callable[[SampleRow], bool]
 ) -> Interval:
-    """The geometric mean perplexity of the samples that `which` selects; all samples have the same weight.
+    """The geometric mean perplexity of the samples that `is_selected` accepts; all have the same weight.
 
     >>> rows = example().rows("auto").values()
     >>> round(perplexity_of(example(), rows, lambda row: bool(row.valid)).estimate, 3)
@@ -193,7 +197,7 @@ def perplexity_of(
     """
     totals, counts = [], []
     for lines in cases:
-        scored = [results.log_perplexity(row) for row in lines if row.outcome == "sample" and which(row)]
+        scored = [results.log_perplexity(row) for row in lines if row.outcome == "sample" and is_selected(row)]
         measured = [score for score in scored if score is not None]
         totals.append(sum(measured))
         counts.append(len(measured))
@@ -223,8 +227,8 @@ def reference_of(system: str) -> str | None:
     if base not in REGISTRY or REGISTRY[base].reference is None:
         return None
     shared = {name: value for name, value in options.items() if name in ("batch", "steps")}
-    written = ",".join(f"{name}={value}" for name, value in shared.items())
-    return f"{REGISTRY[base].reference}{'@' if written else ''}{written}"
+    option_text = ",".join(f"{name}={value}" for name, value in shared.items())
+    return f"{REGISTRY[base].reference}{'@' if option_text else ''}{option_text}"
 
 
 def _overhead(results: Results, system: str, cases: Mapping[str, list[SampleRow]]) -> Interval:
@@ -233,10 +237,12 @@ def _overhead(results: Results, system: str, cases: Mapping[str, list[SampleRow]
     if reference is None:
         return NOTHING
     ours, plain = _case_seconds(cases), _case_seconds(results.rows(reference))
-    both = [case for case in ours if case in plain]
-    if not both:
+    common_cases = [case for case in ours if case in plain]
+    if not common_cases:
         return NOTHING
-    return bootstrap([ours[case] for case in both], [plain[case] for case in both], resamples=RESAMPLES)
+    return bootstrap(
+        [ours[case] for case in common_cases], [plain[case] for case in common_cases], resamples=RESAMPLES
+    )
 
 
 def _case_seconds(cases: Mapping[str, list[SampleRow]]) -> dict[str, float]:
@@ -249,10 +255,10 @@ def _case_seconds(cases: Mapping[str, list[SampleRow]]) -> dict[str, float]:
     return seconds
 
 
-def _flags(lines: Sequence[SampleRow], wanted: int) -> list[bool]:
+def _flags(lines: Sequence[SampleRow], samples: int) -> list[bool]:
     """Which samples are valid; a failed case counts as the requested number of invalid samples."""
     if lines[0].outcome == "error":
-        return [False] * max(1, wanted)
+        return [False] * max(1, samples)
     return [bool(row.valid) for row in lines]
 
 

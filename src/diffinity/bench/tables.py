@@ -23,16 +23,19 @@ def main_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
     """
     suite = results.run.suite
     k = max((summary.k for summary in summaries.values()), default=10)
-    known = {measure: published(suite, measure) for measure in ("satisfaction", "overhead")}
+    figure_of_measure = {measure: published(suite, measure) for measure in ("satisfaction", "overhead")}
     columns: dict[str, list[str]] = {"system": list(summaries)}
 
-    def add(heading: str, shown: Callable[[Summary], str]) -> None:
-        columns[heading] = [shown(summary) for summary in summaries.values()]
+    def add(heading: str, format_cell: Callable[[Summary], str]) -> None:
+        columns[heading] = [format_cell(summary) for summary in summaries.values()]
 
     def add_published(heading: str, measure: str) -> None:
-        there = known[measure]
-        if there is not None and "paper" in summaries:
-            add(f"{heading}: {HEADING}", lambda summary: there.shown if summary.system == "paper" else "")
+        published_figure = figure_of_measure[measure]
+        if published_figure is not None and "paper" in summaries:
+            add(
+                f"{heading}: {HEADING}",
+                lambda summary: published_figure.shown if summary.system == "paper" else "",
+            )
 
     def times_plain(summary: Summary) -> str:
         plain = summaries.get(reference_of(summary.system) or "")
@@ -82,7 +85,7 @@ def category_table(
     """
     categories = results.categories
     suite = results.run.suite
-    known = [published(suite, "satisfaction", category) for category in [None, *categories]]
+    figures = [published(suite, "satisfaction", category) for category in [None, *categories]]
     rows = [
         (
             name,
@@ -92,9 +95,9 @@ def category_table(
         for name, summary in summaries.items()
     ]
     notes = []
-    if any(known):
-        rows.insert(0, (f"{HEADING}: the paper's method", *(figure.shown if figure else "" for figure in known)))
-        if any(figure and figure.source == COPIED for figure in known):
+    if any(figures):
+        rows.insert(0, (f"{HEADING}: the paper's method", *(figure.shown if figure else "" for figure in figures)))
+        if any(figure and figure.source == COPIED for figure in figures):
             notes.append(f"The paper's numbers per category are given {COPIED}.")
     return Table("Satisfaction by category", ("system", "all", *categories), tuple(rows), tuple(notes))
 
@@ -294,9 +297,9 @@ def match_table(results: Results, systems: Sequence[str]) -> Table:
     for name in systems:
         groups = [perplexities["matching"][name], perplexities["not matching"][name]]
         flags = [row.valid for lines in results.rows(name).values() for row in lines]
-        shown = [number(group) if results.scorer else NOT_MEASURED for group in groups]
+        formatted = [number(group) if results.scorer else NOT_MEASURED for group in groups]
         counted = [str(flags.count(match)) for match in (True, False)]
-        rows.append((name, counted[0], shown[0], counted[1], shown[1], number(ratio(*groups), 2)))
+        rows.append((name, counted[0], formatted[0], counted[1], formatted[1], number(ratio(*groups), 2)))
     columns = (
         "system",
         "matching",
@@ -339,12 +342,12 @@ def study_table(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence
     (('0.3333', '—'),)
     """
 
-    def shown(value: Any) -> str:
+    def formatted(value: Any) -> str:
         if value is None:
             return DASH
         return f"{value:.4g}" if isinstance(value, float) else str(value)
 
-    return Table(title, tuple(columns), tuple(tuple(shown(row.get(name)) for name in columns) for row in rows))
+    return Table(title, tuple(columns), tuple(tuple(formatted(row.get(name)) for name in columns) for row in rows))
 
 
 def summaries_of(results: Results) -> dict[str, Summary]:

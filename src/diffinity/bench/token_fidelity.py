@@ -81,7 +81,13 @@ def measure(study: TokenStudy, progress: Callable[[str], None] = lambda _: None)
         constraint = study_constraints()[name]
         automaton = align(constraint, vocabulary)
         p_language, truth = conditional(markov, automaton, study.length)
-        known = {"constraint": name, "p_language": p_language, "support": len(truth) - 1, "scale": None, "K": None}
+        common = {
+            "constraint": name,
+            "p_language": p_language,
+            "support": len(truth) - 1,
+            "scale": None,
+            "K": None,
+        }
         for noise in study.noises:
             model = markov.tokens(noise)
             for system, options in systems(study, noise):
@@ -89,9 +95,9 @@ def measure(study: TokenStudy, progress: Callable[[str], None] = lambda _: None)
                 rows = max(1, AT_ONCE // options.get("particles", 1))
                 write = Generator(model, constraint, length=study.length, batch_size=rows, **options)
                 tokens = torch.tensor([text.tokens for text in write(study.samples, seed=study.seed)])
-                about = {"method": system, "seconds": time.perf_counter() - started}
-                progress(f"{name} {system} {about['seconds']:.0f} s")
-                yield {**known, **about, **distance(markov, tokens, truth)}
+                fields = {"method": system, "seconds": time.perf_counter() - started}
+                progress(f"{name} {system} {fields['seconds']:.0f} s")
+                yield {**common, **fields, **distance(markov, tokens, truth)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

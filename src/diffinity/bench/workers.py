@@ -148,8 +148,10 @@ class Worker:
             memory = peak_memory()
             for i, text in enumerate(texts):
                 valid = self.plan.valid(job.system, case, text)
-                about = facts if first + i == 0 else None
-                yield SampleRow(case.id, job.system, first + i, text, valid, seconds / n, n, memory, facts=about)
+                row_facts = facts if first + i == 0 else None
+                yield SampleRow(
+                    case.id, job.system, first + i, text, valid, seconds / n, n, memory, facts=row_facts
+                )
 
 
 def reason_of(error: BaseException) -> str:

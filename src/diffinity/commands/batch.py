@@ -83,9 +83,9 @@ def batch(
         except KeyboardInterrupt:
             if is_stream(results):
                 raise Interrupted("interrupted: the results so far were passed on") from None
-            done = whole_lines(results)
+            n_results = whole_lines(results)
             raise Interrupted(
-                f"interrupted: {done} results are in {results}, and the same command resumes there"
+                f"interrupted: {n_results} results are in {results}, and the same command resumes there"
             ) from None
     before = f", {summary.resumed} of them there already" if summary.resumed else ""
     console = err if is_standard_output(results) else out

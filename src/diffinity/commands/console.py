@@ -45,8 +45,8 @@ class Commands(TyperGroup):
         except BrokenPipeError:  # the reader closed the pipe: `main` ends quietly
             raise
         except OSError as error:  # a full disk, a read-only folder
-            about = f"{error.filename}: " if error.filename else ""
-            say_error(f"error: {about}{error.strerror or error}")
+            file_name = f"{error.filename}: " if error.filename else ""
+            say_error(f"error: {file_name}{error.strerror or error}")
             raise typer.Exit(FAILED) from None
         except KeyboardInterrupt as error:
             say_error(str(error) or "interrupted")

@@ -49,13 +49,13 @@ def build(
         if not separator or not place:
             raise InvalidArgument(f"a source is NAME=PATH, such as tatoeba=eng_sentences.tsv, not {entry!r}")
         places[name] = place
-    written: Counter[str] = Counter()
+    counts_so_far: Counter[str] = Counter()
     with err.status("reading") as status:
 
         def tell(document: Document) -> None:
-            written[document.source] += 1
-            if written.total() % 10_000 == 0:
-                status.update(f"{written.total():,} documents written")
+            counts_so_far[document.source] += 1
+            if counts_so_far.total() % 10_000 == 0:
+                status.update(f"{counts_so_far.total():,} documents written")
 
         counts = write_documents(
             places, out_file, rarest_word or RAREST_WORD, rarest_triple or RAREST_TRIPLE, tell

@@ -36,7 +36,7 @@ from diffinity.commands.options import (
     write_text,
 )
 from diffinity.errors import InvalidArgument
-from diffinity.generation.settings import GenerationSettings, Option, from_spoken, shown_options
+from diffinity.generation.settings import GenerationSettings, Option, from_request_names, shown_options
 
 if TYPE_CHECKING:
     from diffinity.generation import Generated
@@ -52,13 +52,13 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped(**arguments: Any) -> None:
-        spoken = {option.name: arguments.pop(option.name) for option in options}
-        command(settings=settings_of(spoken), **arguments)
+        values = {option.name: arguments.pop(option.name) for option in options}
+        command(settings=settings_of(values), **arguments)
 
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    parameters = [parameter for parameter in own if parameter.name != "settings"]
-    at = next(i for i, parameter in enumerate(parameters) if parameter.name == "n") + 1
-    parameters[at:at] = [_parameter(option) for option in options]
+    command_parameters = inspect.signature(command, eval_str=True).parameters.values()
+    parameters = [parameter for parameter in command_parameters if parameter.name != "settings"]
+    insert_at = next(i for i, parameter in enumerate(parameters) if parameter.name == "n") + 1
+    parameters[insert_at:insert_at] = [_parameter(option) for option in options]
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return wrapped
@@ -72,7 +72,7 @@ def command_line_options() -> list[Option]:
 def _parameter(option: Option) -> inspect.Parameter:
     kind = str | None if option.name == "length" else option.type
     least = option.least if isinstance(option.least, int) and option.least >= 1 else None
-    about = typer.Option(
+    typer_option = typer.Option(
         help=option.help,
         metavar="N" if option.name == "length" else None,
         min=None if option.name == "length" else least,
@@ -81,7 +81,7 @@ def _parameter(option: Option) -> inspect.Parameter:
         option.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=option.default,
-        annotation=Annotated[kind, about],
+        annotation=Annotated[kind, typer_option],
     )
 
 
@@ -94,8 +94,8 @@ def settings_of(spoken: Mapping[str, Any]) -> GenerationSettings:
     for name, value in spoken.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidArgument(f"--{name.replace('_', '-')} must be a finite number, but is {value}")
-    asked = {**spoken, "length": tokens_asked(spoken.get("length"))}
-    return GenerationSettings.of(**from_spoken(asked))
+    options = {**spoken, "length": tokens_asked(spoken.get("length"))}
+    return GenerationSettings.of(**from_request_names(options))
 
 
 @with_settings

@@ -34,9 +34,9 @@ class LiveDrafts:
     def __call__(self, step: int, state: State) -> None:
         if step == 0:
             self._curves = [[] for _ in range(MOST_DRAFTS)]
-        seen = None if state.prediction is None else state.prediction.log_acceptance
-        if seen is not None:
-            for curve, value in zip(self._curves, seen[:: self._particles].tolist(), strict=False):
+        log_acceptance = None if state.prediction is None else state.prediction.log_acceptance
+        if log_acceptance is not None:
+            for curve, value in zip(self._curves, log_acceptance[:: self._particles].tolist(), strict=False):
                 curve.append(value)
         if time.monotonic() - self._shown_at < SECONDS_BETWEEN and step + 1 < self._total:
             return
@@ -55,12 +55,12 @@ class LiveDrafts:
 
     def _draft(self, frame: Frame, index: int) -> Text:
         ids = self._pieces.before_end(frame.tokens[index].tolist())
-        draft, place = Text(), 0
+        draft, position = Text(), 0
         for number, size in self._pieces.spelled(ids):
-            sure = int(frame.confidence[index, place : place + size].min())
-            style = "dim" if sure < 50 else "" if sure < 95 else "bold"
+            confidence = int(frame.confidence[index, position : position + size].min())
+            style = "dim" if confidence < 50 else "" if confidence < 95 else "bold"
             draft.append(visible(self._pieces.known[number]), style=style)
-            place += size
+            position += size
         return draft
 
 
@@ -70,12 +70,12 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
     >>> sparkline([-8.0, -4.0, 0.0])
     '▁▄█'
     """
-    shown = [values[i * len(values) // width] for i in range(width)] if len(values) > width else list(values)
-    if shown:
-        shown[-1] = values[-1]
-    finite = [value for value in shown if math.isfinite(value)]
+    sampled = [values[i * len(values) // width] for i in range(width)] if len(values) > width else list(values)
+    if sampled:
+        sampled[-1] = values[-1]
+    finite = [value for value in sampled if math.isfinite(value)]
     lowest = min([*finite, -1e-9])
-    levels = [1 - value / lowest if math.isfinite(value) else 0.0 for value in shown]
+    levels = [1 - value / lowest if math.isfinite(value) else 0.0 for value in sampled]
     return "".join(BLOCKS[min(len(BLOCKS) - 1, int(max(0.0, level) * (len(BLOCKS) - 1)))] for level in levels)
 
 

@@ -52,8 +52,8 @@ def models() -> None:
     table = Table("name", "parameters", "download", "licence", "here", "good for")
     table.add_row("(embedded)", "", "", "Apache-2.0", "yes", "short sentences and JSON; inside the package")
     for model in KNOWN.values():
-        size, here = amount(model.download_bytes), "yes" if model.is_here else "no"
-        table.add_row(model.name, model.parameters, size, model.licence, here, model.good_for)
+        size, is_local = amount(model.download_bytes), "yes" if model.is_here else "no"
+        table.add_row(model.name, model.parameters, size, model.licence, is_local, model.good_for)
     out.print(table)
 
 

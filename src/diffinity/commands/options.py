@@ -41,7 +41,9 @@ LimitOption = Annotated[
     typer.Option(
         "--limit",
         metavar="NAME=N",
-        help="Raise or lower what a constraint may cost: " + ", ".join(one.name for one in fields(Limits)) + "; "
+        help="Raise or lower what a constraint may cost: "
+        + ", ".join(limit.name for limit in fields(Limits))
+        + "; "
         "may be given again.",
     ),
 ]
@@ -163,13 +165,13 @@ def check_writable(path: Path) -> None:
         raise InvalidArgument(f"{path} can't be written: {os.strerror(errno.EACCES)}")
 
 
-def read_pairs(flag: str, given: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
+def read_pairs(flag: str, pairs: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
     """The NAME=VALUE pairs of a flag; a value that is not JSON is a string.
 
     >>> dict(read_pairs("--schema-option", ["open=true", "max_depth=4", "order=any"]))
     {'open': True, 'max_depth': 4, 'order': 'any'}
     """
-    for pair in given or ():
+    for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not equals or not name or not value:
             raise InvalidArgument(f"{flag} takes NAME=VALUE, not {pair!r}")
@@ -179,12 +181,12 @@ def read_pairs(flag: str, given: Sequence[str] | None) -> Iterator[tuple[str, An
             yield name.replace("-", "_"), value
 
 
-def put_limits_in_force(given: Sequence[str] | None) -> None:
+def put_limits_in_force(pairs: Sequence[str] | None) -> None:
     """Apply the limits of `--limit` until the command ends; every command runs in a new `contextvars` context."""
-    put_in_force(**read_limits(given))
+    put_in_force(**read_limits(pairs))
 
 
-def read_limits(given: Sequence[str] | None) -> dict[str, float]:
+def read_limits(pairs: Sequence[str] | None) -> dict[str, float]:
     """The values of `--limit`, by name.
 
     >>> read_limits(["dfa_states=many"])
@@ -193,11 +195,11 @@ def read_limits(given: Sequence[str] | None) -> dict[str, float]:
     """
     kinds = {limit.name: limit.type for limit in fields(Limits)}
     changes: dict[str, float] = {}
-    for name, value in read_pairs("--limit", given):
+    for name, value in read_pairs("--limit", pairs):
         if name not in kinds:
             raise InvalidArgument(f"there is no limit {name!r}: there are {', '.join(kinds)}")
-        whole = kinds[name] == "int"
-        if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not value > 0:
-            raise InvalidArgument(f"--limit {name} takes a {'whole ' * whole}number above 0, not {value!r}")
+        is_whole = kinds[name] == "int"
+        if isinstance(value, bool) or not isinstance(value, int if is_whole else int | float) or not value > 0:
+            raise InvalidArgument(f"--limit {name} takes a {'whole ' * is_whole}number above 0, not {value!r}")
         changes[name] = value
     return changes

@@ -97,8 +97,8 @@ def _serve_here(
         torch.set_num_threads(threads)
     app = create_app(model, settings)
     server = make_server(app, host, port, read_seconds=settings.read_seconds, drain_seconds=drain)
-    shown = f"[{host}]" if ":" in host else host
-    out.print(f"serving {settings.model_name} on http://{shown}:{port}  (Ctrl-C ends)", soft_wrap=True)
+    address = f"[{host}]" if ":" in host else host
+    out.print(f"serving {settings.model_name} on http://{address}:{port}  (Ctrl-C ends)", soft_wrap=True)
     try:
         server.run()
     except SystemExit:

@@ -230,13 +230,13 @@ class Choice(Constraint):
         return tuple(x for x in self.options if isinstance(x, Constraint))
 
     def __repr__(self) -> str:
-        shown = ", ".join(map(repr, self.options[:8])) + (", …" if len(self.options) > 8 else "")
-        return f"Choice([{shown}])"
+        options = ", ".join(map(repr, self.options[:8])) + (", …" if len(self.options) > 8 else "")
+        return f"Choice([{options}])"
 
     def _build(self) -> ByteDFA:
         texts = ByteDFA.from_strings(_encoded(x) for x in self.options if isinstance(x, str))
-        others = [x.dfa() for x in self.options if isinstance(x, Constraint)]
-        return union_of([texts, *others]) if others else texts
+        automata = [x.dfa() for x in self.options if isinstance(x, Constraint)]
+        return union_of([texts, *automata]) if automata else texts
 
     def pattern(self) -> str:
         return "(?:" + "|".join(lift(option).pattern() for option in self.options) + ")"
@@ -391,7 +391,7 @@ def union_of(machines: list[ByteDFA]) -> ByteDFA:
 
 
 def _movable(pattern: str) -> str:
-    """The pattern in a form that allows neighbouring text, which its anchors would otherwise see."""
+    """The pattern as a part of a longer one; refused if it has anchors."""
     if has_anchors(parse(pattern)):
         raise UnsupportedConstraint(
             f"{pattern!r} has an anchor, which would mean something else inside a longer regular expression; "

@@ -81,9 +81,11 @@ def partition(sets: Sequence[CodeSet]) -> tuple[Alphabet, list[I32]]:
             row[high] -= code
     totals = np.cumsum(signature, axis=1, dtype=np.uint64)[:, :-1]
     # A dictionary: for the few intervals of most patterns, `np.unique` of columns takes longer.
-    known: dict[tuple[int, int], int] = {(0, 0): -1}
+    label_of_signature: dict[tuple[int, int], int] = {(0, 0): -1}
     pairs = zip(totals[0].tolist(), totals[1].tolist(), strict=True)
-    label = np.array([known.setdefault(pair, len(known) - 1) for pair in pairs], np.int32)
+    label = np.array(
+        [label_of_signature.setdefault(pair, len(label_of_signature) - 1) for pair in pairs], np.int32
+    )
     members = []
     for end in ends:
         low, high = np.searchsorted(starts, end[:, 0]), np.searchsorted(starts, end[:, 1])
@@ -91,4 +93,4 @@ def partition(sets: Sequence[CodeSet]) -> tuple[Alphabet, list[I32]]:
         inside[low] += 1
         inside[high] -= 1
         members.append(np.unique(label[np.cumsum(inside)[:-1] > 0]))
-    return Alphabet(starts, label, len(known) - 1), members
+    return Alphabet(starts, label, len(label_of_signature) - 1), members

@@ -19,7 +19,7 @@ STOP = 0.2  # the probability to end a sample at an accepting state with transit
 
 
 def is_acyclic(table: I32) -> bool:
-    """Whether no state can be reached from itself, by removing states that nothing leads to (Kahn).
+    """Whether no state can be reached from itself, by Kahn's algorithm.
 
     >>> is_acyclic(np.array([[1], [-1]], np.int32)), is_acyclic(np.array([[0]], np.int32))
     (True, False)
@@ -42,7 +42,7 @@ def is_acyclic(table: I32) -> bool:
 
 
 def distances(table: I32, accepting: Bools) -> I32:
-    """The least number of bytes from each state to acceptance; -1 if there is none.
+    """The smallest number of bytes from each state to acceptance; −1 if there is none.
 
     >>> distances(np.array([[1], [-1]], np.int32), np.array([False, True])).tolist()
     [1, 0]
@@ -79,7 +79,7 @@ def shortest(dfa: ByteDFA) -> bytes | None:
 
 
 def sample(dfa: ByteDFA, rng: random.Random, max_length: int) -> bytes:
-    """A random walk that heads for acceptance near `max_length`."""
+    """A random walk that takes a shortest path to acceptance near `max_length`."""
     if dfa.is_empty:
         raise InfeasibleConstraint("the language is empty: there is no string to sample")
     walk = dfa.walk
@@ -98,7 +98,7 @@ def sample(dfa: ByteDFA, rng: random.Random, max_length: int) -> bytes:
 
 
 class Walk:
-    """An automaton as plain lists, to follow it byte by byte."""
+    """An automaton as plain lists, for reading byte by byte."""
 
     def __init__(self, dfa: ByteDFA) -> None:
         self._table = dfa.table
@@ -109,11 +109,11 @@ class Walk:
 
     def choices(self, state: int) -> list[tuple[int, int]]:
         """The (class, next state) pairs that can be read in `state`."""
-        known = self._choices.get(state)
-        if known is None:
-            known = [(c, t) for c, t in enumerate(self._table[state].tolist()) if t >= 0]
-            self._choices[state] = known
-        return known
+        choices = self._choices.get(state)
+        if choices is None:
+            choices = [(c, t) for c, t in enumerate(self._table[state].tolist()) if t >= 0]
+            self._choices[state] = choices
+        return choices
 
 
 class Counter:

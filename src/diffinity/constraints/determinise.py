@@ -17,7 +17,7 @@ DOING = "making the automaton deterministic"
 
 
 class Nfa(NamedTuple):
-    """States 0 … n_states-1; `source[i]` reads `label[i]` into `target[i]`, or `eps_source` nothing at all."""
+    """A nondeterministic machine: transitions (source, label, target) and ε-transitions between its states."""
 
     n_states: int
     source: I32
@@ -48,22 +48,22 @@ def determinise(nfa: Nfa, start: int, accepting: Bools, n_labels: int, budget: B
     important = alive & ((np.diff(edge_first) > 0) | accepting)
     room = _Room(n, n_labels, budget)
     mark, memo = np.zeros(n, np.int32), np.full(n, -1, np.int32)
-    stack, found = np.empty(n, np.int32), np.empty(n, np.int32)
+    stack, closure = np.empty(n, np.int32), np.empty(n, np.int32)
     sorted_to = np.empty(edge_to.shape[0], np.int32)
     ctl = np.array([0, 0, 0, 0, CHUNK], np.int64)
     begin, place = np.empty(n_labels + 1, np.int64), np.empty(n_labels, np.int64)
     first_state = np.array([start], np.int32)
     while True:
-        why = kernels.subsets(
+        status = kernels.subsets(
             first_state, edge_first, edge_class, edge_to, eps_first, eps_to, important, accepting,
-            mark, stack, found, sorted_to, memo, begin, place, *room.interning(), room.table, ctl,
+            mark, stack, closure, sorted_to, memo, begin, place, *room.interning(), room.table, ctl,
         )  # fmt: skip
         settle(ctl, budget, DOING)
-        if why == kernels.DONE:
+        if status == kernels.DONE:
             break
-        if why == kernels.GROW_STATES:
+        if status == kernels.GROW_STATES:
             room.grow_states(int(ctl[0]))
-        elif why == kernels.GROW_POOL:
+        elif status == kernels.GROW_POOL:
             room.grow_pool(int(ctl[3]))
     n_subsets = int(ctl[0])
     budget.check("dfa_states", n_subsets, DOING)  # the initial arrays may exceed a low limit
@@ -107,30 +107,30 @@ class _Room:
     def interning(self) -> tuple[I32, I64, kernels.U64, I32, Bools]:
         return self.pool, self.first, self.codes, self.slots, self.is_final
 
-    def grow_states(self, known: int) -> None:
+    def grow_states(self, n_states: int) -> None:
         limits = self.budget.limits
-        self.budget.check("dfa_states", known + 1, DOING)
-        self.budget.check("table_entries", (known + 1) * self.n_labels, DOING)
-        size = min(2 * known, limits.dfa_states, limits.table_entries // self.n_labels)
+        self.budget.check("dfa_states", n_states + 1, DOING)
+        self.budget.check("table_entries", (n_states + 1) * self.n_labels, DOING)
+        size = min(2 * n_states, limits.dfa_states, limits.table_entries // self.n_labels)
         self._foresee(size, self.pool.shape[0])
         self.first = _longer(self.first, size + 1)
         self.codes = _longer(self.codes, size)
         self.is_final = _longer(self.is_final, size)
         table = np.full((size, self.n_labels), -1, np.int32)
-        table[:known] = self.table
+        table[:n_states] = self.table
         self.table = table
         self.slots = np.full(1 << (2 * size).bit_length(), -1, np.int32)
-        kernels.refill_slots(self.codes, known, self.slots)
+        kernels.refill_slots(self.codes, n_states, self.slots)
 
-    def grow_pool(self, wanted: int) -> None:
-        size = wanted + wanted // 2
+    def grow_pool(self, required: int) -> None:
+        size = required + required // 2
         self._foresee(self.codes.shape[0], size)
         self.pool = _longer(self.pool, size)
 
     def _foresee(self, states: int, pool: int) -> None:
         # An array and its smaller predecessor exist at the same time: 7 bytes for each int32.
-        needed = 7 * (states * (self.n_labels + 10) + pool)
-        self.budget.check("memory_bytes", needed, DOING)
+        required_bytes = 7 * (states * (self.n_labels + 10) + pool)
+        self.budget.check("memory_bytes", required_bytes, DOING)
 
 
 def _longer(array: NDArray[T], size: int) -> NDArray[T]:

@@ -283,12 +283,12 @@ class ByteDFA:
         b'abc'
         """
         nfa = NfaBuilder()
-        start = place = nfa.state()
+        start = current = nfa.state()
         for part in (self, *others):
             after = nfa.state()
-            nfa.embed(part, place, after)
-            place = after
-        return nfa.build(start, [place])
+            nfa.embed(part, current, after)
+            current = after
+        return nfa.build(start, [current])
 
     def star(self) -> ByteDFA:
         """Any number of repetitions of this language.
@@ -330,8 +330,8 @@ class ByteDFA:
 
     def _product(self, other: ByteDFA, operation: Operation) -> ByteDFA:
         joint = self.byte_class.astype(np.int32) * 256 + other.byte_class
-        both, byte_class = np.unique(joint, return_inverse=True)
-        left_class, right_class = np.divmod(both.astype(np.int32), np.int32(256))
+        joint_classes, byte_class = np.unique(joint, return_inverse=True)
+        left_class, right_class = np.divmod(joint_classes.astype(np.int32), np.int32(256))
         with compiling() as budget:
             left, right = Machine(self.table, self.accepting), Machine(other.table, other.accepting)
             machine = product(left, right, left_class, right_class, operation, budget)

@@ -91,11 +91,11 @@ def read_rules(source: str) -> dict[str, Expression]:
     return _Reader(source).rules()
 
 
-def complain(source: str, at: int, what: str) -> NoReturn:
+def complain(source: str, at: int, message: str) -> NoReturn:
     """Raise the error that names line and column and shows the line."""
     line = source.count("\n", 0, at) + 1
     column = at - source.rfind("\n", 0, at)
-    raise ConstraintSyntaxError(f"line {line}, column {column}: {what}", source, at)
+    raise ConstraintSyntaxError(f"line {line}, column {column}: {message}", source, at)
 
 
 class _Level:
@@ -134,10 +134,10 @@ class _Reader:
     def peek(self, ahead: int = 0) -> _Token:
         return self.tokens[min(self.place + ahead, len(self.tokens) - 1)]
 
-    def take(self, kind: str, what: str) -> _Token:
+    def take(self, kind: str, expected: str) -> _Token:
         token = self.peek()
         if token.kind != kind:
-            complain(self.source, token.at, f"expected {what}, not {token.text or 'the end'!r}")
+            complain(self.source, token.at, f"expected {expected}, not {token.text or 'the end'!r}")
         self.place += 1
         return token
 
@@ -176,13 +176,13 @@ class _Reader:
                 with compiling() as budget:
                     budget.check("nesting_depth", len(levels) - 1, "this grammar")
             elif token.kind in ("end", "is") or token.text in (")", ";") or self.at_next_rule():
-                done = levels.pop()
+                level = levels.pop()
                 if not levels:
-                    return done.expression()
+                    return level.expression()
                 if token.text != ")":
-                    complain(self.source, done.at, "this parenthesis is never closed")
+                    complain(self.source, level.at, "this parenthesis is never closed")
                 self.place += 1
-                levels[-1].alternatives[-1].append(self.repeated(done.expression()))
+                levels[-1].alternatives[-1].append(self.repeated(level.expression()))
             else:
                 levels[-1].alternatives[-1].append(self.repeated(self.atom()))
 
@@ -198,11 +198,11 @@ class _Reader:
         low, comma, high = token.text.strip("{}").replace(" ", "").partition(",")
         if not low and not high:
             complain(self.source, token.at, "a count is {n}, {m,n}, {m,} or {,n}")
-        least = int(low or 0)
-        most = None if comma and not high else int(high) if high else least
-        if most is not None and most < least:
+        smallest = int(low or 0)
+        largest = None if comma and not high else int(high) if high else smallest
+        if largest is not None and largest < smallest:
             complain(self.source, token.at, f"the count {token.text} ends before it begins")
-        return least, most
+        return smallest, largest
 
     def atom(self) -> Expression:
         token = self.peek()

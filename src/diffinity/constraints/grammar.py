@@ -92,32 +92,32 @@ class _Compiler:
             name: [part.name for part in _walk(expression) if isinstance(part, Rule)]
             for name, expression in rules.items()
         }
-        self.whole: dict[str, ByteDFA] = {}  # the finished languages
+        self.finished: dict[str, ByteDFA] = {}  # the finished languages
         self.patterns: dict[str, ByteDFA] = {}
 
     def language(self, start: str) -> ByteDFA:
         """The language of a rule; the rules that it uses are compiled first."""
-        order, back = self._depth_first(start)
+        order, recursive_uses = self._depth_first(start)
         groups = self._groups(order)
         uses = Counter(other for name in order for other in self.uses[name])
         for name in order:  # the rules that a rule uses come before it
             group = groups[name]
             recursive = len(group) > 1 or name in self.uses[name]
-            if name in self.whole:
+            if name in self.finished:
                 continue
             if not recursive:
                 if name != start and uses[name] == 1 and not self._repeats(name):
                     continue  # a rule that is used once is inlined
-                self.whole[name] = self._rule(name, {})
+                self.finished[name] = self._rule(name, {})
                 for other in self.uses[name]:
                     uses[other] -= 1
                     if not uses[other]:
-                        self.whole.pop(other, None)
+                        self.finished.pop(other, None)
             elif all(self._only_last(self.rules[other], {*group}) for other in group):
                 self._loop(group)
             else:
-                self._unroll(group, back)
-        return self.whole[start]
+                self._unroll(group, recursive_uses)
+        return self.finished[start]
 
     def _repeats(self, name: str) -> bool:
         return any(isinstance(part, Times) for part in _walk(self.rules[name]))
@@ -125,8 +125,8 @@ class _Compiler:
     def _depth_first(self, start: str) -> tuple[list[str], set[tuple[str, str]]]:
         """The rules in post-order, and the uses that lead back to an open rule."""
         order: list[str] = []
-        back: set[tuple[str, str]] = set()
-        path, is_open, seen = [start], {start}, {start}
+        recursive_uses: set[tuple[str, str]] = set()
+        path, is_open, visited = [start], {start}, {start}
         todo = [iter(self.uses[start])]
         while todo:
             name = next(todo[-1], None)
@@ -135,16 +135,16 @@ class _Compiler:
                 order.append(finished := path.pop())
                 is_open.discard(finished)
             elif name in is_open:
-                back.add((path[-1], name))
-            elif name not in seen:
-                seen.add(name)
+                recursive_uses.add((path[-1], name))
+            elif name not in visited:
+                visited.add(name)
                 is_open.add(name)
                 path.append(name)
                 todo.append(iter(self.uses[name]))
-        return order, back
+        return order, recursive_uses
 
     def _groups(self, order: list[str]) -> dict[str, list[str]]:
-        """For each rule the rules that are mutually recursive with it (Kosaraju), in the given order."""
+        """For each rule the rules that are mutually recursive with it (Kosaraju), in the order of `order`."""
         used_by: dict[str, list[str]] = {name: [] for name in order}
         for name in order:
             for other in self.uses[name]:
@@ -186,29 +186,29 @@ class _Compiler:
         for name in group:
             self._add(nfa, self.rules[name], entries[name], end, {}, entries)
         for name in group:
-            self.whole[name] = nfa.build(entries[name], [end])
+            self.finished[name] = nfa.build(entries[name], [end])
 
-    def _unroll(self, group: list[str], back: set[tuple[str, str]]) -> None:
+    def _unroll(self, group: list[str], recursive_uses: set[tuple[str, str]]) -> None:
         """Languages by the remaining depth of recursion: a recursive use costs one level."""
-        below = {name: ByteDFA.empty() for name in group}
+        previous = {name: ByteDFA.empty() for name in group}
         for _ in range(self.max_depth + 1):
-            now: dict[str, ByteDFA] = {}
+            languages: dict[str, ByteDFA] = {}
             for name in group:
-                known = {
-                    other: below[other] if (name, other) in back else now[other]
+                available = {
+                    other: previous[other] if (name, other) in recursive_uses else languages[other]
                     for other in self.uses[name]
-                    if other in below and (other in now or (name, other) in back)
+                    if other in previous and (other in languages or (name, other) in recursive_uses)
                 }
-                now[name] = self._rule(name, known)
-            if now == below:
+                languages[name] = self._rule(name, available)
+            if languages == previous:
                 break
-            below = now
-        self.whole.update(below)
+            previous = languages
+        self.finished.update(previous)
 
-    def _rule(self, name: str, known: dict[str, ByteDFA]) -> ByteDFA:
+    def _rule(self, name: str, languages: dict[str, ByteDFA]) -> ByteDFA:
         nfa = NfaBuilder()
         start, end = nfa.state(), nfa.state()
-        self._add(nfa, self.rules[name], start, end, known, {})
+        self._add(nfa, self.rules[name], start, end, languages, {})
         return nfa.build(start, [end])
 
     def _add(
@@ -217,18 +217,18 @@ class _Compiler:
         expression: Expression,
         entry: int,
         end: int,
-        known: dict[str, ByteDFA],
+        languages: dict[str, ByteDFA],
         jumps: dict[str, int],
     ) -> None:
-        """Make the texts of `expression` lead from `entry` to `end`."""
+        """Add paths from `entry` to `end` that read the texts of `expression`."""
         repeated: dict[int, ByteDFA] = {}  # the languages of repetitions, the innermost first
         for part in reversed(_walk(expression)):
             if isinstance(part, Times) and id(part) not in repeated:
                 inner = NfaBuilder()
                 start, stop = inner.state(), inner.state()
-                self._lay_out(inner, part.item, start, stop, known, {}, repeated)
+                self._lay_out(inner, part.item, start, stop, languages, {}, repeated)
                 repeated[id(part)] = inner.build(start, [stop]).repeat(part.low, part.high)
-        self._lay_out(nfa, expression, entry, end, known, jumps, repeated)
+        self._lay_out(nfa, expression, entry, end, languages, jumps, repeated)
 
     def _lay_out(
         self,
@@ -236,7 +236,7 @@ class _Compiler:
         expression: Expression,
         entry: int,
         end: int,
-        known: dict[str, ByteDFA],
+        languages: dict[str, ByteDFA],
         jumps: dict[str, int],
         repeated: dict[int, ByteDFA],
     ) -> None:
@@ -250,8 +250,8 @@ class _Compiler:
                     nfa.embed(self._pattern(part), entry, end)
                 case Rule(name, _) if name in jumps:
                     nfa.epsilon(entry, jumps[name])
-                case Rule(name, _) if name in known or name in self.whole:
-                    nfa.embed(known[name] if name in known else self.whole[name], entry, end)
+                case Rule(name, _) if name in languages or name in self.finished:
+                    nfa.embed(languages[name] if name in languages else self.finished[name], entry, end)
                 case Rule(name, _):
                     inner = nfa.state()
                     nfa.epsilon(entry, inner)

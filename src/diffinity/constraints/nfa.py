@@ -35,24 +35,24 @@ class NfaBuilder:
         self._n_states = 0
         self._edges: list[tuple[int, int, int, int]] = []
         self._epsilons: list[tuple[int, int]] = []
-        # Embedded machines arrive as arrays (4, edges) and (2, epsilons) and are never taken apart.
+        # Embedded machines are stored as arrays (4, edges) and (2, epsilons).
         self._edge_arrays: list[I32] = []
         self._epsilon_arrays: list[I32] = []
 
     @property
     def n_states(self) -> int:
-        """How many states there are by now."""
+        """The current number of states."""
         return self._n_states
 
     def state(self) -> int:
-        """A new state's number."""
+        """The number of a new state."""
         return self.states(1)
 
     def states(self, count: int) -> int:
         """The first number of `count` new states; checked against `nfa_states` before they are used."""
         first = self._n_states
         self._n_states += count
-        # A thousand states between checks: this is called once per character.
+        # Checked every thousand states, because this is called once per character.
         if count > 1000 or self._n_states % 1024 < count:
             with compiling(self._limits) as budget:
                 budget.check("nfa_states", self._n_states, "composing the automaton")
@@ -60,21 +60,21 @@ class NfaBuilder:
         return first
 
     def edge(self, source: int, low: int, high: int, target: int) -> None:
-        """Read one byte from `low` to `high` (both included) between two states."""
+        """Add a transition between two states for the bytes from `low` to `high` (both included)."""
         if not 0 <= low <= high <= 255:
             raise InvalidArgument(f"a byte range must lie within 0 to 255, not {low} to {high}")
         self._edges.append((source, low, high, target))
 
     def epsilon(self, source: int, target: int) -> None:
-        """Go from one state to another without reading."""
+        """Add an ε-transition between two states."""
         self._epsilons.append((source, target))
 
     def epsilons(self, sources: I32, targets: I32) -> None:
-        """Many empty moves at once, from sources[i] to targets[i]."""
+        """Many ε-transitions, from sources[i] to targets[i]."""
         self._epsilon_arrays.append(np.stack([sources, targets]).astype(np.int32))
 
     def literal(self, data: bytes, entry: int, exit: int) -> None:  # noqa: A002 (entry and exit are a pair)
-        """Read exactly `data` between two states."""
+        """Add a path between two states that reads exactly `data`."""
         if not data:
             self.epsilon(entry, exit)
             return
@@ -83,14 +83,14 @@ class NfaBuilder:
         self._edges.extend((path[i], byte, byte, path[i + 1]) for i, byte in enumerate(data))
 
     def embed(self, dfa: ByteDFA, entry: int, exit: int) -> None:  # noqa: A002
-        """Read any string of `dfa` between two states."""
+        """Add paths between two states that read the strings of `dfa`."""
         if dfa.only_string is not None:
             self.literal(dfa.only_string, entry, exit)
         else:
             self.copy_states(dfa, entry, exit)
 
     def copy_states(self, dfa: ByteDFA, entry: int, exit: int) -> int:  # noqa: A002
-        """The same by copying the states of `dfa`, which need not be minimal; the first of their numbers."""
+        """Like `embed`, for a `dfa` that need not be minimal: copies its states and returns their first number."""
         source, low, high, target = dfa.byte_ranges
         first = self.states(dfa.n_states)
         self._edge_arrays.append(np.stack([source + first, low, high, target + first]).astype(np.int32))
@@ -100,7 +100,7 @@ class NfaBuilder:
         return first
 
     def embed_row(self, dfa: ByteDFA, entry: int, count: int) -> range:
-        """Copy `dfa` `count` times in a row behind `entry`; the states after the first, second, … copy."""
+        """Append `count` copies of `dfa` to `entry`; returns the states after the first, second, … copy."""
         source, low, high, target = dfa.byte_ranges
         size = dfa.n_states
         ends = range(first := self.states(count), first + count)
@@ -115,7 +115,7 @@ class NfaBuilder:
         return ends
 
     def build(self, start: int, accepting: Iterable[int], limits: Limits | None = None) -> ByteDFA:
-        """The minimal machine that accepts what leads from `start` to any of `accepting`."""
+        """The minimal automaton of the strings that lead from `start` to one of the states `accepting`."""
         with compiling(limits or self._limits) as budget:
             return self._build(start, accepting, budget)
 
@@ -158,8 +158,8 @@ def _joined(
     width: int,
 ) -> list[I32]:
     """All edges as `width` contiguous columns."""
-    own = np.array(rows, np.int32).reshape(-1, width).T
-    return [np.ascontiguousarray(column) for column in np.concatenate([own, *arrays], axis=1)]
+    row_columns = np.array(rows, np.int32).reshape(-1, width).T
+    return [np.ascontiguousarray(column) for column in np.concatenate([row_columns, *arrays], axis=1)]
 
 
 def _byte_classes(source: I32, low: I32, high: I32, target: I32) -> I32:
@@ -174,9 +174,9 @@ def _byte_classes(source: I32, low: I32, high: I32, target: I32) -> I32:
         np.add.at(row, low, code)
         np.subtract.at(row, high.astype(np.int64) + 1, code)
     totals = np.cumsum(signature, axis=1, dtype=np.uint64)[:, :256]
-    known: dict[tuple[int, int], int] = {}
+    number_of_signature: dict[tuple[int, int], int] = {}
     pairs = zip(totals[0].tolist(), totals[1].tolist(), strict=True)
-    return np.array([known.setdefault(pair, len(known)) for pair in pairs], np.int32)
+    return np.array([number_of_signature.setdefault(pair, len(number_of_signature)) for pair in pairs], np.int32)
 
 
 def _scrambled(x: NDArray[np.uint64], seed: np.uint64) -> NDArray[np.uint64]:

@@ -51,7 +51,7 @@ _BARE: dict[Any, Constraint] = {
 
 
 def constraint(x: Any) -> Constraint:
-    """The constraint that a value or a type stands for.
+    """The constraint of a value or a type.
 
     A `Constraint` is itself, a `str` the literal text, a compiled `re` pattern a `Regex`, a list of texts or
     constraints a `Choice`, a dict a JSON Schema; types as this module's docstring says.
@@ -76,7 +76,7 @@ def constraint(x: Any) -> Constraint:
 
 @dataclasses.dataclass(frozen=True)
 class OfType(Constraint):
-    """The texts of a type's values, as `constraint(type)` has them; combined with others it still has values.
+    """The texts of a type's values, like `constraint(type)`; also in combinations `value_of` returns the value.
 
     >>> value_of(OfType(int) & Regex("[0-9]{2}"), "42")
     42
@@ -89,7 +89,7 @@ class OfType(Constraint):
 
 
 def value_of(x: Any, text: str) -> Any:
-    """What an accepted text stands for: the inverse of how `constraint(x)` spells the values of a type.
+    """The value of an accepted text: the inverse of the spelling of values by `constraint(x)`.
 
     An instance for a model or type, plain data for a JSON Schema (also one that others are combined with by `&`);
     the text itself for everything else.
@@ -119,7 +119,7 @@ def _value_of_type(x: Any, text: str) -> Any:
     origin, arguments = typing.get_origin(x), typing.get_args(x)
     if origin is typing.Literal:
         return next(value for value in arguments if _spelled(value) == text)
-    if origin in (typing.Union, types.UnionType):  # a bare text may be spelled by several: any text comes last
+    if origin in (typing.Union, types.UnionType):  # several types may spell the same bare text: `str` comes last
         options = sorted(arguments, key=lambda option: option is str)
         return next(value_of(option, text) for option in options if constraint(option).accepts(text))
     if isinstance(x, type) and issubclass(x, enum.Enum):
@@ -180,7 +180,7 @@ def _is_structured(x: Any) -> bool:
 
 
 def _spelled(value: Any) -> str:
-    """A constant as it is written bare."""
+    """The bare spelling of a constant."""
     if isinstance(value, enum.Enum):
         return _spelled(value.value)
     if isinstance(value, str):
@@ -193,7 +193,7 @@ def _spelled(value: Any) -> str:
 
 
 def _is_schema(x: Any) -> bool:
-    """Whether it is a `JsonSchema`, whose module whoever has one has imported."""
+    """Whether x is a `JsonSchema`. Its module is not imported here: if it is not yet imported, x is none."""
     schema = sys.modules.get("diffinity.constraints.schema.constraint")
     return schema is not None and isinstance(x, schema.JsonSchema)
 
@@ -211,5 +211,5 @@ def _json_schema_of(x: Any) -> Constraint:
 def _json_schema(schema: dict[str, Any]) -> Constraint:
     from diffinity.constraints.schema import JsonSchema
 
-    made: Constraint = JsonSchema(schema)
-    return made
+    constraint: Constraint = JsonSchema(schema)
+    return constraint

@@ -79,16 +79,16 @@ def compile_tree(tree: Node, budget: Budget) -> ByteDFA:
 
 
 def _through_bytes(nfa: Nfa, start: int, accepting: Bools, alphabet: Alphabet, budget: Budget) -> ByteDFA:
-    """The same machine with each set of characters written out in UTF-8 first, then made deterministic.
+    """The automaton of the machine, by writing each set of characters in UTF-8 before determinisation.
 
-    For patterns that tell very many characters apart (thousands of Chinese words), where a table over all those
-    classes would be mostly empty.
+    For patterns that distinguish very many characters (thousands of Chinese words): a table over so many classes
+    would be mostly empty.
     """
     widths = np.diff(np.append(alphabet.starts, LAST + 1))
-    held = alphabet.label >= 0
-    sizes = np.bincount(alphabet.label[held], widths[held], alphabet.n_labels)
+    has_label = alphabet.label >= 0
+    sizes = np.bincount(alphabet.label[has_label], widths[has_label], alphabet.n_labels)
     first = np.zeros(alphabet.n_labels, np.int64)
-    first[alphabet.label[held]] = alphabet.starts[held]
+    first[alphabet.label[has_label]] = alphabet.starts[has_label]
     order = np.lexsort((nfa.label, nfa.target, nfa.source))
     source, label, target = nfa.source[order], nfa.label[order], nfa.target[order]
     begins = np.flatnonzero(np.diff(source, prepend=-1) | np.diff(target, prepend=-1))
@@ -113,26 +113,27 @@ def _through_bytes(nfa: Nfa, start: int, accepting: Bools, alphabet: Alphabet, b
 class _Sets:
     """The different sets of characters of a pattern, numbered.
 
-    Found by identity first: to hash `\\w`, seven hundred ranges, once for each use would take seconds.
+    A set is looked up by identity first. `\\w` has seven hundred ranges, and hashing it at each use would take
+    seconds.
     """
 
     def __init__(self) -> None:
         self._by_content: dict[CodeSet, int] = {}
-        self._by_identity: dict[int, int] = {}  # the tree keeps the sets alive, so that ids stay theirs
+        self._by_identity: dict[int, int] = {}  # ids stay unique, because the tree keeps the sets alive
 
     def number(self, codes: CodeSet) -> int:
-        known = self._by_identity.get(id(codes))
-        if known is None:
-            known = self._by_content.setdefault(codes, len(self._by_content))
-            self._by_identity[id(codes)] = known
-        return known
+        number = self._by_identity.get(id(codes))
+        if number is None:
+            number = self._by_content.setdefault(codes, len(self._by_content))
+            self._by_identity[id(codes)] = number
+        return number
 
     def listed(self) -> list[CodeSet]:
         return list(self._by_content)
 
 
 class _Machine:
-    """A nondeterministic machine over sets of characters, put together node by node."""
+    """A nondeterministic machine over sets of characters, built node by node."""
 
     def __init__(self, budget: Budget, sets: _Sets | None = None) -> None:
         self._budget = budget
@@ -141,7 +142,7 @@ class _Machine:
         self._edges: list[tuple[int, int, int]] = []  # (source, set, target)
         self._eps: list[tuple[int, int]] = []
         self._anchors: list[tuple[int, int, int]] = []  # (source, place in ANCHORS, target)
-        # Copied parts come as whole arrays.
+        # Copied parts are stored as arrays.
         self._edge_arrays: list[I32] = []
         self._eps_arrays: list[I32] = []
         self._anchor_arrays: list[I32] = []
@@ -152,7 +153,7 @@ class _Machine:
         return first
 
     def add(self, node: Node, entry: int, exit: int) -> None:  # noqa: A002 (entry and exit are a pair)
-        """Make the texts of `node` lead from `entry` to `exit`."""
+        """Add paths from `entry` to `exit` that read the texts of `node`."""
         match node:
             case Chars(codes):
                 self._edges.append((entry, self.sets.number(codes), exit))
@@ -175,12 +176,12 @@ class _Machine:
 
     def _loop(self, item: Node, low: int, high: int | None, entry: int, exit: int) -> None:  # noqa: A002
         if high is None:
-            again = self.states()
-            self._chain(item, low, entry, again)
-            self.add(item, again, again)
-            self._eps.append((again, exit))
+            loop_state = self.states()
+            self._chain(item, low, entry, loop_state)
+            self.add(item, loop_state, loop_state)
+            self._eps.append((loop_state, exit))
             return
-        # A loop of its own entry, so that what else leaves `entry` cannot leave from the middle.
+        # The loop has its own entry state; otherwise the other edges of `entry` could leave it in the middle.
         first = self.states()
         self._eps.append((entry, first))
         if low == 0:
@@ -196,7 +197,7 @@ class _Machine:
         low: int = 0,
         exit: int = 0,  # noqa: A002
     ) -> None:
-        """`count` copies in a row from `entry`, to `last`, or each from the low-th on to `exit`."""
+        """Add `count` consecutive copies from `entry` to `last`, or to `exit` from the low-th copy on."""
         if count == 0:
             if last is not None:
                 self._eps.append((entry, last))
@@ -213,12 +214,12 @@ class _Machine:
         part.states(2)
         part.add(item, 0, 1)
         edges, eps, anchors = part.columns()
-        # Copy k lies at first + k·n; its exit is the next one's entry.
+        # Copy k begins at first + k·n; its exit is the entry of the next copy.
         n = part._n_states
         first = self.states(count * n)
         shift = (first + n * np.arange(count, dtype=np.int32))[:, None].astype(np.int32)
-        for own, copied in ((self._edge_arrays, edges), (self._anchor_arrays, anchors)):
-            own.append(
+        for columns_list, copied in ((self._edge_arrays, edges), (self._anchor_arrays, anchors)):
+            columns_list.append(
                 np.stack([(copied[0] + shift).ravel(), np.tile(copied[1], count), (copied[2] + shift).ravel()])
             )
         self._eps_arrays.append(np.stack([(eps[0] + shift).ravel(), (eps[1] + shift).ravel()]))
@@ -230,7 +231,7 @@ class _Machine:
         self._budget.spend(20 * PYTHON_STEPS + 8 * count * n, DOING)
 
     def columns(self) -> tuple[I32, I32, I32]:
-        """All edges (3, edges), empty moves (2, moves) and anchors (3, anchors)."""
+        """All edges (3, edges), ε-transitions (2, moves) and anchors (3, anchors)."""
         return (
             _columns(self._edges, self._edge_arrays, 3),
             _columns(self._eps, self._eps_arrays, 2),
@@ -239,25 +240,25 @@ class _Machine:
 
     def finish(self, members: list[I32]) -> tuple[Nfa, I32]:
         """The machine over classes, one edge per class of each set; and its anchors."""
-        (source, which, target), (eps_source, eps_target), anchors = self.columns()
+        (source, char_set, target), (eps_source, eps_target), anchors = self.columns()
         sizes = np.array([len(m) for m in members], np.int64)
-        width = sizes[which] if which.size else np.zeros(0, np.int64)
+        width = sizes[char_set] if char_set.size else np.zeros(0, np.int64)
         self._budget.check("nfa_edges", int(width.sum()), DOING)
         flat = np.concatenate([np.empty(0, np.int32), *members])
         begin = np.cumsum(sizes) - sizes
         offset = np.arange(int(width.sum())) - np.repeat(np.cumsum(width) - width, width)
-        label = flat[np.repeat(begin[which], width) + offset] if which.size else np.empty(0, np.int32)
+        label = flat[np.repeat(begin[char_set], width) + offset] if char_set.size else np.empty(0, np.int32)
         columns = (np.repeat(source, width), label, np.repeat(target, width), eps_source, eps_target)
         return Nfa(self._n_states, *(np.ascontiguousarray(c, np.int32) for c in columns)), anchors
 
 
 def _columns(rows: Sized, arrays: list[I32], width: int) -> I32:
-    own = np.array(rows, np.int32).reshape(-1, width).T
-    return np.concatenate([own, *arrays], axis=1).astype(np.int32)
+    row_columns = np.array(rows, np.int32).reshape(-1, width).T
+    return np.concatenate([row_columns, *arrays], axis=1).astype(np.int32)
 
 
 def _simplified(node: Node) -> Node:
-    """The tree with loops of loops joined where the counts are without gaps: `(a?){9}` is `a{0,9}`."""
+    """The tree with nested loops merged if the counts have no gaps: `(a?){9}` is `a{0,9}`."""
     match node:
         case Sequence(items):
             return Sequence(tuple(map(_simplified, items)))
@@ -270,16 +271,16 @@ def _simplified(node: Node) -> Node:
             if isinstance(inner, Sequence) and len(inner.items) == 1:
                 inner = inner.items[0]
             if isinstance(inner, Loop) and inner.low <= 1:
-                most = None if high is None or inner.high is None else high * inner.high
-                return Loop(inner.item, inner.low * low, most)
+                largest = None if high is None or inner.high is None else high * inner.high
+                return Loop(inner.item, inner.low * low, largest)
             return inner if (low, high) == (1, 1) else Loop(inner, low, high)
     return node
 
 
 def _without_outer_anchors(node: Node, first: bool, last: bool) -> Node:
-    """Drop `^` at the very start and `$` at the very end, where a full match makes them true anyway.
+    """Drop `^` at the start and `$` at the end, where they always hold in a full match.
 
-    They are in most hand-written patterns, and every anchor left costs copies of all states.
+    Most hand-written patterns have them, and every remaining anchor costs copies of all states.
     """
     match node:
         case At("start" | "line_start") if first:
@@ -290,7 +291,7 @@ def _without_outer_anchors(node: Node, first: bool, last: bool) -> Node:
             return Either(tuple(_without_outer_anchors(item, first, last) for item in items))
         case Sequence(items) if items:
             inner = list(items)
-            # Anchors may stand one behind the other: `^\b`, `$\Z`.
+            # Several anchors may follow each other: `^\b`, `$\Z`.
             for i in range(len(inner)):
                 inner[i] = _without_outer_anchors(inner[i], first, last and i == len(inner) - 1)
                 if inner[i] != Sequence(()):
@@ -304,7 +305,7 @@ def _without_outer_anchors(node: Node, first: bool, last: bool) -> Node:
 
 
 def _size(node: Node) -> int:
-    """How many states the machine of `node` will have, before any is made."""
+    """The number of states that the machine of `node` will have."""
     match node:
         case Sequence(items) | Either(items):
             return len(items) + sum(map(_size, items))

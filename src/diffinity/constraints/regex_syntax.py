@@ -107,7 +107,7 @@ _SET = r"\[\^?\]?(?:\\.|[^\]\\])*\]"
 _COMMENT = r"\(\?\#[^)]*\)"
 _OTHERS = r"""\\. | \(\?P[<=]\w+[>)] | \(\?<?[=!] | \(\?> | \(\?\( | \(\?[aiLmsux-]*[:)] | [()]
     | (?:[*+?]|\{[0-9]*(?:,[0-9]*)?\})[+?]? | ."""
-# What has no end is not looked for again: each try would run to the end of the pattern.
+# After an unclosed set or comment this kind is not searched again: each attempt would scan to the end.
 _TOKENS: Final = {
     (sets, comments): re.compile(
         f"{_SET} | " * sets + f"{_COMMENT} | " * comments + _OTHERS, re.DOTALL | re.VERBOSE
@@ -136,7 +136,7 @@ def parse(pattern: str, flags: int = 0) -> Node:
 
 
 def check_syntax(pattern: str, flags: int = 0) -> None:
-    """Raise the error that compiling would, where only the syntax is needed to see it.
+    """Raise the syntax errors that compilation would raise.
 
     >>> check_syntax("[a-z]+")
     """
@@ -161,14 +161,14 @@ def _parse(pattern: str, flags: int) -> Node:
 
 
 def _quietly_parsed(pattern: str, flags: int) -> Any:
-    """Python's own tree, without warnings about what a later Python may read differently."""
-    with _warnings_lock, warnings.catch_warnings():  # which changes a list that all threads share
+    """The tree of Python's parser, without its warnings about syntax that may change in later versions."""
+    with _warnings_lock, warnings.catch_warnings():  # it changes a list that all threads share
         warnings.simplefilter("ignore")
         return _parser.parse(pattern, flags)
 
 
 def _depth(pattern: str) -> int:
-    """How deeply parentheses nest, without parsing: the parser itself recurses."""
+    """The nesting depth of parentheses, computed without the parser, which recurses."""
     if pattern.count("(") < 50:
         return 0
     depth = deepest = 0
@@ -182,7 +182,7 @@ def _depth(pattern: str) -> int:
 
 
 def tokens(pattern: str, verbose: bool = False) -> Iterator[tuple[int, str]]:
-    """The pieces of a pattern and where they stand; only as exact as finding a place needs.
+    """The tokens of a pattern with their positions; only as exact as error positions need.
 
     >>> list(tokens("a(?:b)"))
     [(0, 'a'), (1, '(?:'), (4, 'b'), (5, ')')]
@@ -200,7 +200,7 @@ def tokens(pattern: str, verbose: bool = False) -> Iterator[tuple[int, str]]:
 
 
 def embeddable(pattern: str, flags: int = 0) -> str:
-    """The pattern with its global flags as a group and its groups without names, to stand inside another.
+    """The pattern in a form that can be part of another: global flags become a group, and groups lose their names.
 
     >>> embeddable("(?i)(?P<word>a)b")
     '(?i:(?:a)b)'
@@ -212,12 +212,12 @@ def embeddable(pattern: str, flags: int = 0) -> str:
     if not letters:
         return body
     body = re.sub(r"\A(?:\s*\(\?[aimsux]+\))+" if verbose else r"\A(?:\(\?[aimsux]+\))+", "", body)
-    # In verbose mode the pattern may end in a comment, which must not swallow the parenthesis.
+    # In verbose mode the pattern may end in a comment, which must not include the parenthesis.
     return f"(?{letters}:{body}" + ("\n)" if verbose else ")")
 
 
 def has_anchors(node: Node) -> bool:
-    """Whether the tree looks at what stands around it, so that it means something else inside another.
+    """Whether the tree has anchors, so that its meaning depends on the text around it.
 
     >>> has_anchors(parse("a$b")), has_anchors(parse("a"))
     (True, False)
@@ -240,7 +240,7 @@ def _convert(tree: Any, flags: int, pattern: str) -> Node:
 def _node(op: Any, value: Any, flags: int, pattern: str) -> Node:
     if op in _INSTEAD:
         reason, starts = _INSTEAD[op]
-        place = next(
+        position = next(
             (
                 at + (len(token) - 1 if token[0] in "*+?{" else 0)
                 for at, token in tokens(pattern, bool(flags & re.VERBOSE))
@@ -248,7 +248,7 @@ def _node(op: Any, value: Any, flags: int, pattern: str) -> Node:
             ),
             None,
         )
-        raise ConstraintSyntaxError(reason, pattern, place)
+        raise ConstraintSyntaxError(reason, pattern, position)
     if op is sre.BRANCH:
         return Either(tuple(_convert(branch, flags, pattern) for branch in value[1]))
     if op is sre.SUBPATTERN:
@@ -296,7 +296,7 @@ def _codes(op: Any, value: Any, flags: int) -> CodeSet:
     return _set(tuple(value), bool(flags & re.ASCII))
 
 
-# One tuple for equal sets: the machine finds a set by its identity, and a pattern may use `\w` ten thousand times.
+# Equal sets are one tuple: the machine looks sets up by identity, and a pattern may use `\w` ten thousand times.
 @lru_cache(maxsize=4096)
 def _set(items: tuple[Any, ...], ascii_only: bool) -> CodeSet:
     negate = items[0][0] is sre.NEGATE
@@ -314,23 +314,25 @@ def _set(items: tuple[Any, ...], ascii_only: bool) -> CodeSet:
 
 @charged_cache(maxsize=4096)
 def _set_without_case(items: tuple[Any, ...], flags: int) -> CodeSet:
-    """A set under IGNORECASE: `re` itself is asked about the letters that have case, which are few."""
+    """A set under IGNORECASE: the few letters that have case are matched by `re` itself."""
     with compiling() as budget:
         budget.spend(400 * PYTHON_STEPS, "this pattern")
     with_case = _letters_with_case()
-    asked = {with_case[at] for first, last in _found(items, flags, with_case) for at in range(first, last + 1)}
-    others = _without(_set(items, bool(flags & re.ASCII)), with_case)
-    return code_set([*others, *((ord(c), ord(c)) for c in asked)])
+    matched = {
+        with_case[at] for first, last in _matched_runs(items, flags, with_case) for at in range(first, last + 1)
+    }
+    caseless = _without(_set(items, bool(flags & re.ASCII)), with_case)
+    return code_set([*caseless, *((ord(c), ord(c)) for c in matched)])
 
 
 @lru_cache(maxsize=1)
 def _every_character() -> str:
-    """The text whose character at place i is i, surrogates and all."""
+    """The text whose character at position i has code i, including surrogates."""
     return "".join(map(chr, range(LAST + 1)))
 
 
-def _found(items: tuple[Any, ...], flags: int, text: str) -> list[tuple[int, int]]:
-    """The runs of characters of `text` that `re`'s own matcher accepts for a set: (first, last) places."""
+def _matched_runs(items: tuple[Any, ...], flags: int, text: str) -> list[tuple[int, int]]:
+    """The runs of characters of `text` that `re`'s own matcher accepts for a set, as (first, last) positions."""
     state = _parser.State()
     state.flags = flags
     character_class = _parser.SubPattern(state, [(sre.IN, list(items))])
@@ -339,27 +341,27 @@ def _found(items: tuple[Any, ...], flags: int, text: str) -> list[tuple[int, int
 
 
 def _without(codes: CodeSet, characters: str) -> list[tuple[int, int]]:
-    """The ranges of a set with some sorted characters cut out."""
-    left: list[tuple[int, int]] = []
+    """The ranges of a set without some characters, which are sorted."""
+    ranges: list[tuple[int, int]] = []
     cuts = list(map(ord, characters))
     for first, last in codes:
         for cut in cuts[bisect_left(cuts, first) : bisect_right(cuts, last)]:
             if first < cut:
-                left.append((first, cut - 1))
+                ranges.append((first, cut - 1))
             first = cut + 1
         if first <= last:
-            left.append((first, last))
-    return left
+            ranges.append((first, last))
+    return ranges
 
 
 @lru_cache(maxsize=16)
 def _category(name: str, ascii_only: bool) -> CodeSet:
     items = ((sre.CATEGORY, getattr(sre, name)),)
-    return code_set(_found(items, int(re.ASCII if ascii_only else re.UNICODE), _every_character()))
+    return code_set(_matched_runs(items, int(re.ASCII if ascii_only else re.UNICODE), _every_character()))
 
 
 def word_codes(ascii_only: bool) -> CodeSet:
-    """The characters that `\\w` matches: what `\\b` tells apart from the others.
+    """The characters that `\\w` matches, which `\\b` distinguishes from the others.
 
     >>> word_codes(True)
     ((48, 57), (65, 90), (95, 95), (97, 122))
@@ -385,7 +387,7 @@ def _literal(code: int, ignore_case: bool, ascii_only: bool) -> CodeSet:
 
 @lru_cache(maxsize=1)
 def _by_lower_case() -> dict[int, list[int]]:
-    """The characters that `re` folds to each lower-case one, itself included, where there is another."""
+    """For each lower-case character that others fold to in `re`: itself and these others."""
     folded: dict[int, list[int]] = {}
     for code, lower in enumerate(map(_sre.unicode_tolower, range(LAST + 1))):
         if code != lower:
@@ -395,7 +397,7 @@ def _by_lower_case() -> dict[int, list[int]]:
 
 @lru_cache(maxsize=1)
 def _letters_with_case() -> str:
-    """Every character that `re` folds to another, or another to it, in order."""
+    """All characters that `re` folds to another character, or another to them, in order."""
     extra = {c for lower, others in _casefix._EXTRA_CASES.items() for c in (lower, *others)}
     folded = {c for group in _by_lower_case().values() for c in group} | extra
     return "".join(map(chr, sorted(folded.union(map(_sre.unicode_tolower, folded)))))

@@ -120,7 +120,7 @@ class ContainsWords(Constraint):
         return And(tuple(Regex(self._in_order([word] * n)) for word, n in counted.items())).dfa()
 
     def pattern(self) -> str:
-        """The alternation of all orders; refused for more than five words, which have too many.
+        """The alternation of all orders of the words; refused for more than five words.
 
         >>> re.fullmatch(contains_words("b", "a").pattern(), "b c a") is not None
         True
@@ -136,8 +136,8 @@ class ContainsWords(Constraint):
     def _in_order(self, order: list[str]) -> str:
         gap, word = self.words.gap, self.words.word
         between_them = f"{gap}+(?:{word}{gap}+)*"
-        wanted = between_them.join(_exactly(w, self.words, self.ignore_case) for w in order)
-        return _text(_more_before(self.words) + wanted + _more_after(self.words), self.words)
+        pattern = between_them.join(_exactly(w, self.words, self.ignore_case) for w in order)
+        return _text(_more_before(self.words) + pattern + _more_after(self.words), self.words)
 
 
 Template = Literal["prefix", "suffix", "appearance", "between-n", "between", "length"]
@@ -160,12 +160,12 @@ class Sentence(Constraint):
     ignore_case: bool = False
 
     def __post_init__(self) -> None:
-        needed = {"prefix": 1, "suffix": 1, "appearance": 2, "between-n": 2, "between": 2, "length": 0}
-        if self.template not in needed:
-            raise InvalidArgument(f"template must be one of {', '.join(needed)}, but is {self.template!r}")
-        if len(self.wanted) != needed[self.template]:
+        word_counts = {"prefix": 1, "suffix": 1, "appearance": 2, "between-n": 2, "between": 2, "length": 0}
+        if self.template not in word_counts:
+            raise InvalidArgument(f"template must be one of {', '.join(word_counts)}, but is {self.template!r}")
+        if len(self.wanted) != word_counts[self.template]:
             raise InvalidArgument(
-                f"the template {self.template!r} takes {needed[self.template]} words, not {len(self.wanted)}"
+                f"the template {self.template!r} takes {word_counts[self.template]} words, not {len(self.wanted)}"
             )
         if (self.n is None) != (self.template in ("appearance", "between")):
             raise InvalidArgument(f"the template {self.template!r} and n = {self.n} do not go together")
@@ -181,8 +181,8 @@ class Sentence(Constraint):
             return contains_words(*self.wanted, ignore_case=case)
         if self.template in ("prefix", "suffix"):
             assert n is not None
-            place = word_at if self.template == "prefix" else word_from_end
-            return place(n, self.wanted[0], ignore_case=case)
+            template_function = word_at if self.template == "prefix" else word_from_end
+            return template_function(n, self.wanted[0], ignore_case=case)
         first, second = self.wanted
         return between(first, second, n, ignore_case=case)
 

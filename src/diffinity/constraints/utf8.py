@@ -26,18 +26,18 @@ NOTHING = np.full(64, NONE, np.int32).tobytes()
 class Tree(NamedTuple):
     """The tree of classes. Nodes are numbered children first; a child of a level-1 node is a class.
 
-    Nodes 0, 1 and 2 stand for "any one, two, three continuation bytes, whatever they are, to one place".
+    Nodes 0, 1 and 2 are any one, two or three continuation bytes that all lead to one state.
     """
 
     child_first: I64  # (nodes + 1,)
     child_byte: I32  # byte class of each child
     child: I32  # node, or class below a level-1 node
-    level: I32  # (nodes,) continuation bytes to go
+    level: I32  # (nodes,) remaining continuation bytes
     label_first: I64  # (nodes + 1,)
     labels: I32  # the classes below each node
     full: Bools  # (nodes,) no byte is missing below
     root_byte: I32  # byte classes that begin a character
-    root_child: I32  # what follows: class (level 0) or node
+    root_child: I32  # the child: class (level 0) or node
     root_is_label: Bools
     byte_class: I32  # (256,)
     continuation: I32  # byte classes of 0x80 … 0xBF
@@ -54,17 +54,17 @@ def class_tree(alphabet: Alphabet) -> Tree:
     starts, label = alphabet.starts, alphabet.label
     rows: list[I32] = []  # (64,) children of each node
     levels: list[int] = []
-    known: dict[tuple[int, bytes], int] = {}
+    node_of_row: dict[tuple[int, bytes], int] = {}
 
     def intern(level: int, row: I32) -> int:
         key = (level, row.tobytes())
         if key[1] == NOTHING:
             return NONE
-        if key not in known:
-            known[key] = len(rows) + 3
+        if key not in node_of_row:
+            node_of_row[key] = len(rows) + 3
             rows.append(row)
             levels.append(level)
-        return known[key]
+        return node_of_row[key]
 
     # Level 1: 64 characters that share all but the last byte. Most such blocks lie within one interval.
     block = np.arange(0, LAST + 1, 64)
@@ -72,30 +72,30 @@ def class_tree(alphabet: Alphabet) -> Tree:
     last = np.searchsorted(starts, block + 63, "right") - 1
     within = np.unique(label[first[2:][first[2:] == last[2:]]])
     plain = {int(c): intern(1, np.full(64, c, np.int32)) for c in within}
-    whole = np.array([plain.get(c, NONE) for c in range(-1, alphabet.n_labels)], np.int32)
-    ones = whole[label[first] + 1]
-    ones[:2] = NONE  # ASCII has no continuation bytes
+    uniform_node = np.array([plain.get(c, NONE) for c in range(-1, alphabet.n_labels)], np.int32)
+    level_1 = uniform_node[label[first] + 1]
+    level_1[:2] = NONE  # ASCII has no continuation bytes
     for i in (2 + np.flatnonzero(first[2:] != last[2:])).tolist():
         row = label[np.searchsorted(starts, np.arange(64 * i, 64 * i + 64), "right") - 1]
-        ones[i] = intern(1, row)
-    two_bytes = ones[2:32].copy()
-    ones[:32] = NONE  # below U+0800: overlong in three bytes
-    twos = np.array([intern(2, row) for row in ones.reshape(-1, 64)], np.int32)  # 4096 characters each
-    threes = np.full(5 * 64, NONE, np.int32)
-    threes[: twos.shape[0]] = twos
-    threes[:16] = NONE  # below U+10000: overlong in four bytes
+        level_1[i] = intern(1, row)
+    two_bytes = level_1[2:32].copy()
+    level_1[:32] = NONE  # below U+0800: overlong in three bytes
+    level_2 = np.array([intern(2, row) for row in level_1.reshape(-1, 64)], np.int32)  # 4096 characters each
+    level_3 = np.full(5 * 64, NONE, np.int32)
+    level_3[: level_2.shape[0]] = level_2
+    level_3[:16] = NONE  # below U+10000: overlong in four bytes
     lead = np.full(256, NONE, np.int32)
     lead[:128] = label[np.searchsorted(starts, np.arange(128), "right") - 1]
     lead[0xC2:0xE0] = two_bytes
-    lead[0xE0:0xF0] = twos[:16]
-    lead[0xF0:0xF5] = [intern(3, row) for row in threes.reshape(5, 64)]
+    lead[0xE0:0xF0] = level_2[:16]
+    lead[0xF0:0xF5] = [intern(3, row) for row in level_3.reshape(5, 64)]
     return _packed(rows, levels, lead)
 
 
 def _packed(rows: list[I32], levels: list[int], lead: I32) -> Tree:
     """The tree as flat arrays over byte classes."""
     below = np.array(rows, np.int32).reshape(-1, 64)  # (nodes, 64)
-    # Bytes that lead to the same place from everywhere are one class: compare whole columns.
+    # Bytes that lead to the same target from every node are one class: their columns are equal.
     columns: dict[bytes | tuple[bool, int], int] = {}
     byte_class = np.empty(256, np.int32)
     turned = np.ascontiguousarray(below.T)  # (64, nodes)
@@ -111,12 +111,12 @@ def _packed(rows: list[I32], levels: list[int], lead: I32) -> Tree:
     child_byte: list[I32] = [np.empty(0, np.int32)] * 3
     child: list[I32] = [np.empty(0, np.int32)] * 3
     for row, level in zip(child_rows, levels, strict=True):
-        there = row != NONE
-        child_byte.append(continuation[there].astype(np.int32))
-        child.append(row[there])
-        targets = {*row[there].tolist()}
+        present = row != NONE
+        child_byte.append(continuation[present].astype(np.int32))
+        child.append(row[present])
+        targets = {*row[present].tolist()}
         labels.append(targets if level == 1 else set().union(*(labels[t] for t in targets)))
-        full.append(bool(there.all()) and (level == 1 or all(full[t] for t in targets)))
+        full.append(bool(present.all()) and (level == 1 or all(full[t] for t in targets)))
     root_bytes, at = np.unique(byte_class, return_index=True)
     rooted = (lead[at] != NONE) & ((at < 0x80) | (at >= 0xC0))
     return Tree(
@@ -153,12 +153,12 @@ def to_bytes(machine: Machine, alphabet: Alphabet, budget: Budget) -> ByteDFA:
     table = machine.table.copy()
     arrays = (*tree[:10], tree.continuation)
     while True:
-        why = kernels.expand(table, arrays, local, room.uniform, room.keys, room.states, room.edges, ctl)
+        status = kernels.expand(table, arrays, local, room.uniform, room.keys, room.states, room.edges, ctl)
         settle(ctl, budget, DOING)
-        if why == DONE:
+        if status == DONE:
             break
-        if why != TICK:
-            room.grow(why, ctl)
+        if status != TICK:
+            room.grow(status, ctl)
     n_states, n_edges = int(ctl[0]), int(ctl[2])
     n_classes = int(tree.byte_class.max()) + 1
     budget.check("dfa_states", n_states, DOING)
@@ -173,7 +173,7 @@ def to_bytes(machine: Machine, alphabet: Alphabet, budget: Budget) -> ByteDFA:
 
 
 def _of_ascii(machine: Machine, tree: Tree, budget: Budget) -> ByteDFA:
-    """As `to_bytes` where every character is one byte: the states stay as they are, and no loop is needed."""
+    """Like `to_bytes` if every character is one byte: the states do not change."""
     n, n_classes = machine.table.shape[0], int(tree.byte_class.max()) + 1
     budget.check("dfa_states", n, DOING)
     budget.check("table_entries", n * n_classes, DOING)
@@ -184,7 +184,7 @@ def _of_ascii(machine: Machine, tree: Tree, budget: Budget) -> ByteDFA:
 
 
 class _Room:
-    """The arrays that grow while byte states are found, within the budget."""
+    """The arrays that grow during the construction, within the budget."""
 
     def __init__(self, n: int, budget: Budget) -> None:
         self.budget = budget
@@ -199,22 +199,22 @@ class _Room:
             np.zeros(edges, np.int32), np.zeros(edges, np.int32), np.zeros(edges, np.int32),
         )  # fmt: skip
 
-    def grow(self, why: int, ctl: I64) -> None:
-        """Double what was full: the states, the edges, or the keys."""
-        if why == GROW_STATES:
+    def grow(self, status: int, ctl: I64) -> None:
+        """Double the arrays that are full: the states, the edges, or the keys."""
+        if status == GROW_STATES:
             self.budget.check("dfa_states", int(ctl[0]), DOING)
             codes, first, _ = self.states
             size = min(2 * codes.shape[0], self.budget.limits.dfa_states + 1024)
             self.states = (np.resize(codes, size), np.resize(first, size), _slots(size))
-            # The states of the table (code 0) and the uniform ones are found without hashing.
+            # The states of the table (code 0) and the uniform states are looked up without hashing.
             kernels.rehash(self.states[0], int(ctl[0]), self.states[2])
             return
         codes, first, node, state, pool, _ = self.keys
         self.budget.check("table_entries", int(ctl[2]), DOING)
-        # Two old and one new copy at the worst moment.
+        # At most two old copies and one new copy exist at the same time.
         foreseen = 3 * (3 * self.edges[0].nbytes + pool.nbytes + 6 * codes.nbytes)
         self.budget.check("memory_bytes", foreseen, DOING)
-        if why == GROW_EDGES:
+        if status == GROW_EDGES:
             a, b, c = (np.resize(part, 2 * part.shape[0]) for part in self.edges)
             self.edges = (a, b, c)
             return

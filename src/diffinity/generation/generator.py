@@ -67,19 +67,21 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         several = isinstance(constraint, list | tuple)
         if several and not constraint:
             raise InvalidArgument("the list of constraints is empty")
-        given: tuple[object, ...] = tuple(constraint) if several else (constraint,)  # type: ignore[arg-type]
-        free = not settings.prefix and all(value is None for value in given)
+        constraints: tuple[object, ...] = tuple(constraint) if several else (constraint,)  # type: ignore[arg-type]
+        free = not settings.prefix and all(value is None for value in constraints)
         if free and settings.guidance == "auto" and check_model(model) == "embedding":
             drafts = drafts_of(model, settings)  # without a constraint decoding alone is enough
             settings = replace(settings, guidance="none", best_of=None if settings.particles else drafts)
         self.model, self.settings = model, settings
-        self.constraints = given
+        self.constraints = constraints
         self._several = several
         self._context = prompt_of(model, settings)
-        wanted = [_with_prefix(_constraint(value), settings.prefix) for value in given]
+        languages = [_with_prefix(_constraint(value), settings.prefix) for value in constraints]
         vocabulary = vocabulary_of(model)
-        aligned = {language: align(language, vocabulary, settings.framing) for language in dict.fromkeys(wanted)}
-        self.automata = tuple(aligned[language] for language in wanted)
+        aligned = {
+            language: align(language, vocabulary, settings.framing) for language in dict.fromkeys(languages)
+        }
+        self.automata = tuple(aligned[language] for language in languages)
         self.length = chosen_length(settings.length, model.sampling_defaults.length, list(aligned.values()))
         log.debug(
             "%r, %d automata of at most %d states", self, len(aligned), max(a.n_states for a in self.automata)
@@ -107,13 +109,14 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         """
         settings = GenerationSettings.of(settings)
         check_settings(model, settings)
-        made = cls.__new__(cls)
-        made.model, made.settings, made.automata, made.length = model, settings, tuple(automata), length
-        made.constraints, made._several = (None,) * len(automata), True
-        made._context = prompt_of(model, settings)
+        generator = cls.__new__(cls)
+        generator.model, generator.settings = model, settings
+        generator.automata, generator.length = tuple(automata), length
+        generator.constraints, generator._several = (None,) * len(automata), True
+        generator._context = prompt_of(model, settings)
         for automaton in set(automata):
             automaton.check_feasible(length)
-        return made
+        return generator
 
     def stepwise(self, seeds: Seeds) -> StepwiseBatch:
         """A batch with one text per seed (and constraint), which the caller denoises step by step.
@@ -130,8 +133,9 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         return StepwiseBatch(part, lambda rows: self._run(rows, None, None), self._results)
 
     def __repr__(self) -> str:
-        what = f"{len(self.constraints)} constraints" if self._several else repr(self.constraints[0])
-        return f"Generator({type(self.model).__name__}, {what}, length={self.length}, {self.settings.as_json()})"
+        constraints = f"{len(self.constraints)} constraints" if self._several else repr(self.constraints[0])
+        model, options = type(self.model).__name__, self.settings.as_json()
+        return f"Generator({model}, {constraints}, length={self.length}, {options})"
 
     @property
     def rows(self) -> int:
@@ -207,29 +211,29 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
                 yield from self._retried(part, self._results(part, run), cancel, time_left)
 
     def _parts(self, n: int, seed: int, seeds: Seeds | None) -> Iterator[Part]:
-        """Generate the texts in batches, one batch after another."""
+        """Divide the texts into batches."""
         if self._several and n not in (1, len(self.constraints)):
             raise InvalidArgument(
                 f"n is {n}, but there are {len(self.constraints)} constraints: one text for each"
             )
         if n < 1:
             raise InvalidArgument(f"n must be at least 1, but is {n}")
-        wanted = list(range(len(self.constraints))) if self._several else [0] * n
+        n_texts = len(self.constraints) if self._several else n
         if seeds is None:
-            seeds = [(seed, i) for i in range(len(wanted))]
-        if len(seeds) != len(wanted):
-            raise InvalidArgument(f"{len(seeds)} seeds for {len(wanted)} texts: give one (seed, index) for each")
-        check_room(self.model, len(wanted), self.length)
+            seeds = [(seed, i) for i in range(n_texts)]
+        if len(seeds) != n_texts:
+            raise InvalidArgument(f"{len(seeds)} seeds for {n_texts} texts: give one (seed, index) for each")
+        check_room(self.model, n_texts, self.length)
         size = self.settings.batch_size or self.affordable()
-        for first in range(0, len(wanted), size):
-            yield self._part(range(first, min(first + size, len(wanted))), seeds)
+        for first in range(0, n_texts, size):
+            yield self._part(range(first, min(first + size, n_texts)), seeds)
 
     def _part(self, texts: Sequence[int], seeds: Seeds) -> Part:
-        """Generate some of the texts as one batch."""
-        wanted = list(texts) if self._several else [0] * len(texts)
+        """The batch of some of the texts."""
+        constraint_indices = list(texts) if self._several else [0] * len(texts)
         return Part(
-            tuple(self.constraints[i] for i in wanted),
-            tuple(self.automata[i] for i in wanted),
+            tuple(self.constraints[i] for i in constraint_indices),
+            tuple(self.automata[i] for i in constraint_indices),
             tuple(seeds[i] for i in texts),
         )
 
@@ -254,15 +258,15 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         return Run(process, state, draws, rows=rows, population=population, cancel=cancel, deadline=deadline)
 
     def _results(self, part: Part, run: Run[Any, Any]) -> list[Generated]:
-        ending, history, seeds, how = run.ending(), run.log_acceptance(), part.seeds, self.settings.decode
+        ending, history, seeds, decoding = run.ending(), run.log_acceptance(), part.seeds, self.settings.decode
         if run.population is not None:
             population = run.population
             chosen = population.choose(ending.log_acceptance(population.automata))
             ending, history = ending.select(chosen), population.history[:, chosen].T
-            seeds, how = tuple(population.decoding_seeds()), "sample"
+            seeds, decoding = tuple(population.decoding_seeds()), "sample"
         elif run.rows > 1:
             return self._best_drafts(part, ending, history, run)
-        decoded = ending.decode(part.automata, how, seeds)
+        decoded = ending.decode(part.automata, decoding, seeds)
         return self._texts(part, decoded.tokens, decoded.log_p_text, history, run)
 
     def _best_drafts(self, part: Part, ending: Ending, history: Tensor, run: Run[Any, Any]) -> list[Generated]:
@@ -277,9 +281,9 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
             scores = scores - 1e6 * (~torch.tensor(accepted)).double()
         first = torch.arange(len(part.seeds)) * rows
         chosen = first + scores.view(-1, rows).argmax(dim=1)
-        where = chosen.to(decoded.tokens.device)
+        token_rows = chosen.to(decoded.tokens.device)
         log_p_text = decoded.log_p_text[chosen.to(decoded.log_p_text.device)]
-        return self._texts(part, decoded.tokens[where], log_p_text, history[chosen.to(history.device)], run)
+        return self._texts(part, decoded.tokens[token_rows], log_p_text, history[chosen.to(history.device)], run)
 
     def _texts(
         self, part: Part, tokens: Tensor, log_p_text: Tensor, history: Tensor, run: Run[Any, Any]
@@ -288,9 +292,9 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         for i, ids in enumerate(tokens.tolist()):
             satisfied = part.automata[i].accepts(ids)
             text = self._text(ids, part.automata[i])
-            value, refused = None, None
+            value, value_error = None, None
             if satisfied and self.settings.framing != "search":
-                value, refused = value_or_reason(part.constraints[i], text)
+                value, value_error = value_or_reason(part.constraints[i], text)
             results.append(
                 Generated(
                     text=text,
@@ -301,7 +305,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
                     seed=part.seeds[i],
                     finish_reason=run.finish_reason,
                     value=value,
-                    value_error=refused,
+                    value_error=value_error,
                 )
             )
         return results
@@ -312,28 +316,28 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         """The results; texts whose values were refused are generated again, up to `retry_invalid` times."""
         for attempt in range(1, self.settings.retry_invalid + 1):
             refused = [i for i, result in enumerate(results) if result.value_error is not None]
-            left = time_left()
-            if not refused or left == 0.0 or (cancel is not None and cancel.is_set()):
+            seconds_left = time_left()
+            if not refused or seconds_left == 0.0 or (cancel is not None and cancel.is_set()):
                 break
             log.info("attempt %d for %d texts whose values were refused", attempt, len(refused))
-            again = part.select(refused)
-            seeds = tuple((seed, index + attempt * RETRY_STRIDE) for seed, index in again.seeds)
-            again = replace(again, seeds=seeds)
-            run = self._run(again, cancel, left)
+            retried_part = part.select(refused)
+            seeds = tuple((seed, index + attempt * RETRY_STRIDE) for seed, index in retried_part.seeds)
+            retried_part = replace(retried_part, seeds=seeds)
+            run = self._run(retried_part, cancel, seconds_left)
             for _ in run:
                 pass
-            for i, fresh in zip(refused, self._results(again, run), strict=True):
-                results[i] = fresh
+            for i, new_result in zip(refused, self._results(retried_part, run), strict=True):
+                results[i] = new_result
         return results
 
     def _draft(self, part: Part, state: Any, total: int) -> Draft:
         rows = self.rows
-        accepted = state.prediction.log_acceptance
+        log_acceptance = state.prediction.log_acceptance
         return Draft(
             state.step,
             total,
             tuple(self._text(ids) for ids in draft_of(state)[0][::rows].tolist()),
-            None if accepted is None else tuple(accepted[::rows].tolist()),
+            None if log_acceptance is None else tuple(log_acceptance[::rows].tolist()),
             part.seeds,
         )
 
@@ -348,15 +352,15 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
     def _around_match(self, ids: list[int], automaton: TokenAutomaton | None) -> list[int]:
         """The tokens between two end tokens that contain the match; without a match, the first such tokens."""
         start, end = self.model.start_token_id, self.model.eos_token_id
-        before = ids[:1] if start is not None and ids[:1] == [start] else []
+        start_tokens = ids[:1] if start is not None and ids[:1] == [start] else []
         pieces: list[list[int]] = [[]]
-        for token in ids[len(before) :]:
+        for token in ids[len(start_tokens) :]:
             if token == end:
                 pieces.append([])
             else:
                 pieces[-1].append(token)
-        holding = [piece for piece in pieces if automaton is not None and automaton.accepts(before + piece)]
-        return next(iter(holding or [piece for piece in pieces if piece]), [])
+        matching = [piece for piece in pieces if automaton is not None and automaton.accepts(start_tokens + piece)]
+        return next(iter(matching or [piece for piece in pieces if piece]), [])
 
 
 def generate(
@@ -441,8 +445,8 @@ def stream(
     )
 
 
-def _constraint(given: object) -> Constraint:
-    return Regex(ANY_TEXT) if given is None else as_constraint(given)
+def _constraint(value: object) -> Constraint:
+    return Regex(ANY_TEXT) if value is None else as_constraint(value)
 
 
 def _with_prefix(constraint: Constraint, prefix: str) -> Constraint:

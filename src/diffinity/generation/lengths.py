@@ -13,12 +13,12 @@ LONGEST_DEFAULT = 1024  # the longest default length, in tokens
 log = logging.getLogger("diffinity.generation")
 
 
-def chosen_length(asked: Length, own: int, automata: Sequence[TokenAutomaton]) -> int:
+def chosen_length(requested: Length, default: int, automata: Sequence[TokenAutomaton]) -> int:
     """The length of a batch of texts; every automaton accepts a text of this length.
 
-    `own` is the model's default. If no length was requested and a single constraint needs more tokens, the length
-    grows. With several constraints it does not, because the length that one constraint needs would change the
-    texts of the others.
+    `default` is the model's default length. If no length was requested and a single constraint needs more tokens,
+    the length grows. With several constraints it does not, because the length that one constraint needs would
+    change the texts of the others.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Text
@@ -26,17 +26,17 @@ def chosen_length(asked: Length, own: int, automata: Sequence[TokenAutomaton]) -
     >>> chosen_length(None, 64, [long]), chosen_length(None, 16, [long]), chosen_length(30, 16, [long])
     (64, 40, 30)
     """
-    if asked == "auto":
+    if requested == "auto":
         length = max(comfortable_length(automaton) for automaton in automata)
-    elif asked is not None:
-        length = asked
+    elif requested is not None:
+        length = requested
     else:
-        length = _default_length(own, automata)
+        length = _default_length(default, automata)
     for automaton in automata:
         try:
             automaton.check_feasible(length)
         except InfeasibleConstraint as error:
-            if asked is not None or not automaton.accepting.any():
+            if requested is not None or not automaton.accepting.any():
                 raise
             raise InfeasibleConstraint(
                 f'{error} ({length} is the model\'s default length: choose another with length=, or length="auto" '
@@ -45,14 +45,14 @@ def chosen_length(asked: Length, own: int, automata: Sequence[TokenAutomaton]) -
     return length
 
 
-def _default_length(own: int, automata: Sequence[TokenAutomaton]) -> int:
-    if len(automata) > 1 or automata[0].feasible(own) or not automata[0].accepting.any():
-        return own
-    needed = comfortable_length(automata[0])
-    if needed > max(own, LONGEST_DEFAULT):
-        return own
-    log.info("the constraint does not fit the model's %d tokens: the length is %d", own, needed)
-    return needed
+def _default_length(default: int, automata: Sequence[TokenAutomaton]) -> int:
+    if len(automata) > 1 or automata[0].feasible(default) or not automata[0].accepting.any():
+        return default
+    required = comfortable_length(automata[0])
+    if required > max(default, LONGEST_DEFAULT):
+        return default
+    log.info("the constraint does not fit the model's %d tokens: the length is %d", default, required)
+    return required
 
 
 def comfortable_length(automaton: TokenAutomaton) -> int:

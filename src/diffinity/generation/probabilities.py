@@ -80,27 +80,28 @@ def probabilities(
         raise InvalidArgument(f"repeats must be at least 1, but is {repeats}")
     settings = GenerationSettings.of(None, prompt=prompt, messages=messages, **options)
     check_settings(model, settings)
-    wanted: list[Constraint] = [
+    constraints: list[Constraint] = [
         Text(choice) if isinstance(choice, str) else as_constraint(choice) for choice in choices
     ]
-    automata = [align(constraint, vocabulary_of(model), settings.framing) for constraint in wanted]
+    automata = [align(constraint, vocabulary_of(model), settings.framing) for constraint in constraints]
     length = length or max(comfortable_length(automaton) for automaton in automata)
     for automaton in automata:
         automaton.check_feasible(length)
     context = prompt_of(model, settings)
     if estimate == "factorised":
-        logs = _factorised(model, automata, settings, context, length, repeats, seed)
+        log_probs = _factorised(model, automata, settings, context, length, repeats, seed)
     else:
-        own = {name: value for name, value in options.items() if name not in ("guidance_scale", "score_temp")}
-        logs = torch.stack(
+        unused = ("guidance_scale", "score_temp")
+        particle_options = {name: value for name, value in options.items() if name not in unused}
+        log_probs = torch.stack(
             [
                 sample_particles(
-                    model, [automaton] * repeats, particles, length, seed=seed, context=context, **own
+                    model, [automaton] * repeats, particles, length, seed=seed, context=context, **particle_options
                 ).log_evidence
                 for automaton in automata
             ]
         )
-    return _summed_up(choices, logs)
+    return _summarised(choices, log_probs)
 
 
 def _factorised(
@@ -124,11 +125,11 @@ def _factorised(
     )
 
 
-def _summed_up(choices: Sequence[object], logs: Tensor) -> list[ChoiceProbability]:
+def _summarised(choices: Sequence[object], log_probs: Tensor) -> list[ChoiceProbability]:
     """Means and standard errors of estimates whose logarithms are (choices, repeats)."""
-    repeats = logs.shape[1]
-    log_mean = logs.logsumexp(dim=1) - math.log(repeats)
-    scaled = (logs - log_mean[:, None]).exp()  # around 1; NaN where every estimate is 0
+    repeats = log_probs.shape[1]
+    log_mean = log_probs.logsumexp(dim=1) - math.log(repeats)
+    scaled = (log_probs - log_mean[:, None]).exp()  # around 1; NaN where every estimate is 0
     relative = torch.full_like(log_mean, torch.nan)
     if repeats > 1:
         relative = scaled.std(dim=1).nan_to_num() / math.sqrt(repeats)

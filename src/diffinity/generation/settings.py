@@ -42,9 +42,9 @@ def _option(
 
     A field that is not `shown` can be set only in Python.
     """
-    about = {"help": meaning, "accepts": accepts, "name": name, "least": least, "above": above, "json": json}
-    about["shown"] = shown
-    return field(default=default, metadata=about)
+    metadata = {"help": meaning, "accepts": accepts, "name": name, "least": least, "above": above, "json": json}
+    metadata["shown"] = shown
+    return field(default=default, metadata=metadata)
 
 
 def _length_in_json() -> Any:
@@ -170,15 +170,17 @@ class GenerationSettings:
     @classmethod
     def of(cls, settings: GenerationSettings | None = None, **options: Any) -> GenerationSettings:
         """The settings with some options changed; an unknown option is refused, with the closest known name."""
-        known = [option.name for option in fields(cls)]
+        names = [option.name for option in fields(cls)]
         for name in options:
-            if name not in known:
-                spoken = {
+            if name not in names:
+                python_names = {
                     option.metadata["name"]: option.name for option in fields(cls) if option.metadata["name"]
                 }
-                near = [spoken[name]] if name in spoken else difflib.get_close_matches(name, known, 1)
-                meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-                raise InvalidArgument(f"there is no option {name!r}: {meant}")
+                closest = (
+                    [python_names[name]] if name in python_names else difflib.get_close_matches(name, names, 1)
+                )
+                suggestion = f"did you mean {closest[0]!r}?" if closest else f"there are {', '.join(names)}"
+                raise InvalidArgument(f"there is no option {name!r}: {suggestion}")
         return dataclasses.replace(settings or cls(), **options)
 
     def as_json(self) -> dict[str, Any]:
@@ -193,7 +195,8 @@ class GenerationSettings:
             if getattr(self, option.name) != option.default
         }
         return {
-            spoken_name(option): value if not callable(value) else repr(value) for option, value in changed.items()
+            request_name(option): value if not callable(value) else repr(value)
+            for option, value in changed.items()
         }
 
 
@@ -224,7 +227,7 @@ def shown_options() -> list[Option]:
     types = get_type_hints(GenerationSettings)
     return [
         Option(
-            spoken_name(option),
+            request_name(option),
             option.metadata["json"] or types[option.name],
             option.default,
             *(option.metadata[key] for key in ("help", "accepts", "least", "above")),
@@ -234,22 +237,22 @@ def shown_options() -> list[Option]:
     ]
 
 
-def spoken_name(option: dataclasses.Field[Any]) -> str:
+def request_name(option: dataclasses.Field[Any]) -> str:
     """The name of an option in JSON and on the command line.
 
-    >>> spoken_name(fields(GenerationSettings)[1])
+    >>> request_name(fields(GenerationSettings)[1])
     'steps'
     """
     return str(option.metadata["name"] or option.name)
 
 
-def from_spoken(options: Mapping[str, Any]) -> dict[str, Any]:
+def from_request_names(options: Mapping[str, Any]) -> dict[str, Any]:
     """Keyword arguments for Python from options with the names of requests and the command line.
 
-    >>> from_spoken({"steps": 8})
+    >>> from_request_names({"steps": 8})
     {'num_inference_steps': 8}
     """
-    names = {spoken_name(option): option.name for option in fields(GenerationSettings)}
+    names = {request_name(option): option.name for option in fields(GenerationSettings)}
     return {names[name]: value for name, value in options.items()}
 
 

@@ -82,14 +82,14 @@ def token_readers(model: EmbeddingDiffusion, form: Form, telling: Sequence[int])
     torch.Size([2, 10])
     """
     check_form(model, form)
-    wanted = list(telling)
-    embedded = model.embedding[wanted].detach()  # (K, d)
+    token_ids = list(telling)
+    embedded = model.embedding[token_ids].detach()  # (K, d)
     if form == "latent":
         return embedded
     if form == "full":
-        return torch.cat([torch.eye(len(wanted)).to(embedded), torch.zeros_like(embedded)], dim=1)
+        return torch.cat([torch.eye(len(token_ids)).to(embedded), torch.zeros_like(embedded)], dim=1)
     assert isinstance(model, PlaidLM)
-    readout = model.modules.model.output_linear.weight[wanted] * (MUP_BASE_WIDTH / model.config.dim)
+    readout = model.modules.model.output_linear.weight[token_ids] * (MUP_BASE_WIDTH / model.config.dim)
     return torch.cat([0.5 * readout, embedded], dim=1)
 
 
@@ -120,11 +120,11 @@ def _hidden_features(model: PlaidLM) -> Iterator[list[Tensor]]:
     outputs: list[Tensor] = []
     thread = threading.get_ident()
 
-    def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
+    def store(_module: nn.Module, _inputs: object, output: Tensor) -> None:
         if threading.get_ident() == thread:  # other threads may use the model too
             outputs.append(output)
 
-    handle = model.modules.model.output_norm.register_forward_hook(keep)
+    handle = model.modules.model.output_norm.register_forward_hook(store)
     try:
         yield outputs
     finally:
@@ -208,8 +208,8 @@ class NoisyClassifier:
         self, model: EmbeddingDiffusion, z: Tensor, noise_level: Tensor, x_selfcond: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """The log-odds (B,) for z (B, L, d) at noise_level (B,), and the denoiser's logits if it was called."""
-        seen = observe(model, self.form, self.telling, z, noise_level, x_selfcond)
-        return self.head(seen.features, noise_level), seen.logits
+        observation = observe(model, self.form, self.telling, z, noise_level, x_selfcond)
+        return self.head(observation.features, noise_level), observation.logits
 
 
 @dataclass(frozen=True)

@@ -46,10 +46,10 @@ class LanguageGuidance:
             raise InvalidArgument(f"guidance_scale must be a finite number, at least 0, but is {self.scale}")
 
     def predict(self, model: EmbeddingDiffusion, step: DenoisingStep) -> Prediction:
-        done = step.index / max(1, step.total)
-        if done < self.start:
+        share_done = step.index / max(1, step.total)
+        if share_done < self.start:
             return Unguided().predict(model, step)
-        scale = self.scale(done) if callable(self.scale) else self.scale
+        scale = self.scale(share_done) if callable(self.scale) else self.scale
         return self._guided(model, step, scale)
 
     def reading(self, logits: Tensor, step: DenoisingStep) -> Reading:

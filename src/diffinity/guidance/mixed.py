@@ -55,29 +55,32 @@ class SplitGuidance:
             guidance.predict(model, step.select(rows))
             for guidance, rows in zip((self.first, self.second), parts, strict=True)
         ]
-        place = torch.cat(parts).argsort().to(step.z.device)
+        order = torch.cat(parts).argsort().to(step.z.device)
 
         def joined(tensors: Sequence[Tensor | None]) -> Tensor | None:
-            known = [tensor for tensor in tensors if tensor is not None]
-            return torch.cat(known)[place] if len(known) == len(tensors) else None
+            present = [tensor for tensor in tensors if tensor is not None]
+            return torch.cat(present)[order] if len(present) == len(tensors) else None
 
         first = predictions[0]
         return replace(
             first,
-            logits=torch.cat([part.logits for part in predictions])[place],
-            x=torch.cat([part.x for part in predictions])[place],
-            x_selfcond=torch.cat([part.x_selfcond for part in predictions])[place],
+            logits=torch.cat([part.logits for part in predictions])[order],
+            x=torch.cat([part.x for part in predictions])[order],
+            x_selfcond=torch.cat([part.x_selfcond for part in predictions])[order],
             shift=joined([part.shift for part in predictions]),
             log_acceptance=joined([part.log_acceptance for part in predictions]),
-            decided=_decided(predictions, place),
+            decided=_decided(predictions, order),
         )
 
 
-def _decided(predictions: Sequence[Prediction], place: Tensor) -> Tensor | None:
+def _decided(predictions: Sequence[Prediction], order: Tensor) -> Tensor | None:
     """The decided tokens of all parts; parts that decide nothing have −1 everywhere."""
     if all(part.decided is None for part in predictions):
         return None
     shape = predictions[0].x.shape[1]
-    none = [torch.full((len(part.x), shape), -1, device=part.x.device) for part in predictions]
-    parts = [n if part.decided is None else part.decided for part, n in zip(predictions, none, strict=True)]
-    return torch.cat(parts)[place]
+    undecided = [torch.full((len(part.x), shape), -1, device=part.x.device) for part in predictions]
+    parts = [
+        nothing if part.decided is None else part.decided
+        for part, nothing in zip(predictions, undecided, strict=True)
+    ]
+    return torch.cat(parts)[order]

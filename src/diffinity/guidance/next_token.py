@@ -131,13 +131,13 @@ def free_frequencies(model: CausalModel, length: int, context: Sequence[int] | N
 def _free_frequencies(model: CausalModel, length: int, context: Sequence[int] | None) -> Floats:
     generator = torch.Generator().manual_seed(FREE_SEED)
     continuations = model.start(FREE_TEXTS, length, context)
-    going_on = torch.ones(FREE_TEXTS, dtype=torch.bool)
+    running = torch.ones(FREE_TEXTS, dtype=torch.bool)
     rows: list[Floats] = []
     for k in range(length):
         probs = continuations.logits().double().cpu().softmax(dim=1)
-        rows.append(probs[going_on].mean(dim=0).numpy() if bool(going_on.any()) else rows[-1])
+        rows.append(probs[running].mean(dim=0).numpy() if bool(running.any()) else rows[-1])
         drawn = torch.multinomial(probs, 1, generator=generator)[:, 0]
-        going_on &= drawn != model.eos_token_id
+        running &= drawn != model.eos_token_id
         if k + 1 < length:
             continuations.append(drawn)
     return np.maximum(np.stack(rows), SMALLEST)

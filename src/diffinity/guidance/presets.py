@@ -31,10 +31,18 @@ CHAIN_SHARE = 0.6  # factor on the guidance scale for chain guidance: 1.5 instea
 
 def chain_where_small(automata: Automata, scale: float) -> Guidance:
     """`auto` for a model with bigrams: `chain` for small automata, otherwise as for a model without bigrams."""
-    small = [automaton.n_states <= MOST_STATES for automaton in automata]
-    few = [automaton for automaton, fits in zip(automata, small, strict=True) if fits]
-    many = [automaton for automaton, fits in zip(automata, small, strict=True) if not fits]
-    return SplitGuidance(ChainGuidance(few, CHAIN_SHARE * scale), _auto(many, scale), tuple(small))
+    is_small = [automaton.n_states <= MOST_STATES for automaton in automata]
+    small_automata = [
+        automaton for automaton, automaton_is_small in zip(automata, is_small, strict=True) if automaton_is_small
+    ]
+    large_automata = [
+        automaton
+        for automaton, automaton_is_small in zip(automata, is_small, strict=True)
+        if not automaton_is_small
+    ]
+    return SplitGuidance(
+        ChainGuidance(small_automata, CHAIN_SHARE * scale), _auto(large_automata, scale), tuple(is_small)
+    )
 
 
 def _mixed(automata: Automata, scale: float) -> Guidance:

@@ -44,15 +44,15 @@ class Reading:
     @property
     def log_p_language(self) -> Tensor:
         """log P(L), (B,), float64; with `path`, the log probability of the path."""
-        return self._whole.log_p_language
+        return self._acceptance.log_p_language
 
     @property
     def marginals(self) -> Tensor:
         """q (B, L, V)."""
-        return self._whole.marginals
+        return self._acceptance.marginals
 
     @cached_property
-    def _whole(self) -> Acceptance:
+    def _acceptance(self) -> Acceptance:
         if self.path:
             return path_acceptance(
                 self.logits, self.automata, logits=True, seed=self.path_seed, backend=self.backend

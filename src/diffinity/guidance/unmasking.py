@@ -49,7 +49,7 @@ class Opening:
     logits: Tensor  # (M, V), divided by the temperature
     string: PartialString | None  # None without a constraint
     at: Ints  # (M,): the open positions, relative to the window
-    may: NDArray[np.bool_]  # (M,): whether a position is in the block
+    in_block: NDArray[np.bool_]  # (M,): whether a position is in the block
     count: int  # of tokens to commit
     rate: float  # of positions that an ancestral step unmasks
     draws: Floats  # from [0, 1): one per position for the order, then 3·l + 1 for the tokens
@@ -60,14 +60,14 @@ class Opening:
         logits = self.logits if rows is None else self.logits[torch.from_numpy(rows).to(self.logits.device)]
         return logits.float().softmax(dim=-1)
 
-    def positions(self, order: Order, sure: Floats) -> Ints:
+    def positions(self, order: Order, confidence: Floats) -> Ints:
         """The open positions that get a token now, most confident first."""
-        by_chance = self.draws[self.at]
+        random_keys = self.draws[self.at]
         if order == "ancestral":
-            return np.flatnonzero(self.may & (by_chance < self.rate))
-        keys = {"random": by_chance, "left-to-right": -self.at.astype(np.float64)}
-        key = np.where(self.may, keys.get(order, sure), -np.inf)
-        count = min(self.count, int(self.may.sum()))
+            return np.flatnonzero(self.in_block & (random_keys < self.rate))
+        keys = {"random": random_keys, "left-to-right": -self.at.astype(np.float64)}
+        key = np.where(self.in_block, keys.get(order, confidence), -np.inf)
+        count = min(self.count, int(self.in_block.sum()))
         return np.argsort(-key, kind="stable")[:count]
 
 
@@ -82,7 +82,7 @@ def commit(method: Method | Commit, order: Order, opening: Opening) -> Choice:
 
 def _joint(opening: Opening, order: Order) -> tuple[Ints, Ints]:
     string = _string(opening)
-    chosen = opening.positions(order, _sure_given(opening, order))
+    chosen = opening.positions(order, _confidence_given(opening, order))
     return chosen, _drawn(opening, string, chosen)
 
 
@@ -96,7 +96,7 @@ def _drawn(opening: Opening, string: PartialString, chosen: Ints) -> Ints:
 
 def _marginals(opening: Opening, order: Order) -> tuple[Ints, Ints]:
     string = _string(opening)
-    chosen = opening.positions(order, _sure_given(opening, order))
+    chosen = opening.positions(order, _confidence_given(opening, order))
     q = string.marginals().double().cpu().numpy()[chosen]
     ids = _independent_tokens(q, opening, chosen)
     if len(chosen) and not string.can_complete(chosen, ids):
@@ -106,7 +106,7 @@ def _marginals(opening: Opening, order: Order) -> tuple[Ints, Ints]:
 
 def _dingo(opening: Opening, order: Order) -> tuple[Ints, Ints]:
     string = _string(opening)
-    chosen = opening.positions(order, _sure(opening, order))
+    chosen = opening.positions(order, _confidence(opening, order))
     if len(chosen) == 0:
         return chosen, chosen
     noise = None
@@ -117,7 +117,7 @@ def _dingo(opening: Opening, order: Order) -> tuple[Ints, Ints]:
 
 
 def _free(opening: Opening, order: Order) -> tuple[Ints, Ints]:
-    chosen = opening.positions(order, _sure(opening, order))
+    chosen = opening.positions(order, _confidence(opening, order))
     return chosen, _independent_tokens(opening.probs(chosen).double().cpu().numpy(), opening, chosen)
 
 
@@ -130,15 +130,15 @@ def _independent_tokens(probs: Floats, opening: Opening, chosen: Ints) -> Ints:
     return np.array([draw_index(row, draw) for row, draw in zip(probs, draws, strict=True)], np.int64)
 
 
-def _sure(opening: Opening, order: Order) -> Floats:
+def _confidence(opening: Opening, order: Order) -> Floats:
     """(M,): the model's confidence at each open position; computed only if the order needs it."""
     if order == "confidence":
         return opening.probs().amax(dim=-1).double().cpu().numpy()
     return _negative_entropy(opening.probs()) if order == "entropy" else np.zeros(len(opening.at))
 
 
-def _sure_given(opening: Opening, order: Order) -> Floats:
-    """Like `_sure`, given acceptance."""
+def _confidence_given(opening: Opening, order: Order) -> Floats:
+    """Like `_confidence`, given acceptance."""
     string = _string(opening)
     if order == "confidence":
         return string.confidence
@@ -156,8 +156,8 @@ def _log_p_text(opening: Opening, chosen: Ints, ids: Ints) -> float:
     if len(chosen) == 0:
         return 0.0
     rows = opening.logits[torch.from_numpy(chosen).to(opening.logits.device)].double()
-    taken = rows.gather(1, torch.from_numpy(ids).to(rows.device)[:, None])[:, 0]
-    return float((taken - rows.logsumexp(dim=-1)).sum())
+    token_logits = rows.gather(1, torch.from_numpy(ids).to(rows.device)[:, None])[:, 0]
+    return float((token_logits - rows.logsumexp(dim=-1)).sum())
 
 
 def _string(opening: Opening) -> PartialString:

@@ -46,26 +46,26 @@ def constrain_rows(
     logits: Tensor, windows: Sequence[TokenAutomaton | None], temperature: float
 ) -> tuple[Tensor, list[ClassScores | None]]:
     """`constrain_logits`, and the scores of each row's own logits; None for unchanged rows."""
-    out, read = logits, list[ClassScores | None]()
+    constrained, row_scores = logits, list[ClassScores | None]()
     for i, window in enumerate(windows):
         if window is None or window.free[window.start]:
-            read.append(None)
+            row_scores.append(None)
             continue
         scores = class_scores(logits[i], window, temperature=temperature)
-        read.append(scores)
+        row_scores.append(scores)
         log_p_language, shift = log_ratios(scores, window)
         if log_p_language > np.log1p(-SURE) and fits(window, logits[i].argmax(dim=-1).cpu().numpy()):
             continue
-        if out is logits:
-            out = logits.clone() if len(windows) > 1 else torch.empty_like(logits)
+        if constrained is logits:
+            constrained = logits.clone() if len(windows) > 1 else torch.empty_like(logits)
         ids = best_string(scores, window)
         if shift is None:  # P(L) = 0: only the constraint decides
-            out[i] = -torch.inf
-            out[i, torch.arange(len(ids)), torch.from_numpy(ids).to(out.device)] = 0.0
+            constrained[i] = -torch.inf
+            constrained[i, torch.arange(len(ids)), torch.from_numpy(ids).to(constrained.device)] = 0.0
             continue
-        shift_tokens(logits[i], window, temperature * shift, out[i])
-        _raise_tokens(out[i], ids, _largest(scores, shift, temperature))
-    return out, read
+        shift_tokens(logits[i], window, temperature * shift, constrained[i])
+        _raise_tokens(constrained[i], ids, _largest(scores, shift, temperature))
+    return constrained, row_scores
 
 
 def _largest(scores: ClassScores, shift: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:

@@ -61,14 +61,14 @@ def constrained_scheduler(scheduler: Any, constraint: Any, tokenizer: Any, *, li
     tokens. So whichever tokens the scheduler commits or edits, the text can be completed.
     """
     if not isinstance(scheduler, SCHEDULERS):
-        names = ", ".join(known.__name__ for known in SCHEDULERS)
+        names = ", ".join(scheduler_class.__name__ for scheduler_class in SCHEDULERS)
         raise InvalidArgument(f"a scheduler must be one of {names}, but is {type(scheduler).__name__}")
-    made = copy.copy(scheduler)
+    constrained = copy.copy(scheduler)
     kind: Any = type(scheduler)
-    made.__class__ = _constrained_class(getattr(kind, "plain", kind))
-    made._texts = Texts(constraint, tokenizer, limits)
-    made._text, made._step = None, None
-    return made
+    constrained.__class__ = _constrained_class(getattr(kind, "plain", kind))
+    constrained._texts = Texts(constraint, tokenizer, limits)
+    constrained._text, constrained._step = None, None
+    return constrained
 
 
 @dataclass(frozen=True)
@@ -115,15 +115,15 @@ class _Constrained:
         index, masked = int(timestep), kwargs.get("mask_token_id") is not None
         part, windows = self._windows(sample, model_output.shape[-1])
         temperature = self._temperature(index, kwargs)
-        shown: Tensor = model_output
+        constrained: Tensor = model_output
         scores: list[ClassScores | None] = [None] * len(windows)
         if not masked:  # a canvas: the pipeline may commit the argmax of these logits, and it feeds them back
-            shown, scores = constrain_rows(model_output, windows, temperature)
+            constrained, scores = constrain_rows(model_output, windows, temperature)
         settled = self._settled(index, sample, kwargs).at(part)
         self._step = _Step(part, windows, model_output, temperature, settled, scores)
         as_tuple = not kwargs.pop("return_dict", True)
         try:
-            output = super().step(shown, timestep, sample, return_dict=True, **kwargs)  # type: ignore[misc]
+            output = super().step(constrained, timestep, sample, return_dict=True, **kwargs)  # type: ignore[misc]
         finally:
             self._step = None
         if not masked and index + 1 >= self.num_inference_steps:
@@ -140,13 +140,13 @@ class _Constrained:
         generator = kwargs["generator"]
 
         def proposals(row: int) -> list[Proposal]:
-            own = step.logits[row, step.part]
-            model_s_own = Proposal(own, step.temperature, step.scores[row])
-            return [model_s_own] if greedy else [*_filtered(self, own, step.temperature, kwargs), model_s_own]
+            row_logits = step.logits[row, step.part]
+            unfiltered = Proposal(row_logits, step.temperature, step.scores[row])
+            return [unfiltered] if greedy else [*_filtered(self, row_logits, step.temperature, kwargs), unfiltered]
 
         def draw() -> np.random.Generator:
-            where = tokens.device if generator is None else generator.device
-            return np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator, device=where)))
+            device = tokens.device if generator is None else generator.device
+            return np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator, device=device)))
 
         seeds = None if greedy else draw
         joint_tokens(proposals, step.windows, step.settled, tokens[:, step.part], probs[:, step.part], seeds)
@@ -171,8 +171,8 @@ class _Constrained:
             fixed = tokens != kwargs["mask_token_id"]
         else:
             committed: Any = getattr(self, "_committed", None)
-            known = index > 0 and committed is not None and committed.shape == sample.shape
-            fixed = committed.cpu().numpy() if known else nowhere
+            has_committed = index > 0 and committed is not None and committed.shape == sample.shape
+            fixed = committed.cpu().numpy() if has_committed else nowhere
         editable = nowhere if not editing else fixed.copy()
         if kwargs.get("prompt_mask") is not None:
             editable = editable & ~kwargs["prompt_mask"].cpu().numpy()[None]

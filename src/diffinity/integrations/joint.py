@@ -38,7 +38,7 @@ class Settled:
     edit_above: float = np.inf  # a token replaces a settled one if its probability is larger
 
     def at(self, part: slice) -> Settled:
-        """That of some positions."""
+        """The same for some positions."""
         return Settled(self.tokens[:, part], self.fixed[:, part], self.editable[:, part], self.edit_above)
 
 
@@ -48,7 +48,7 @@ class Proposal:
 
     logits: Tensor  # (L, V)
     temperature: float = 1.0
-    scores: ClassScores | None = None  # of these logits at this temperature, where they are known
+    scores: ClassScores | None = None  # of these logits at this temperature, if already computed
 
     def read(self, window: TokenAutomaton, choices: Mapping[int, Choice]) -> ClassScores:
         if self.scores is not None:
@@ -64,23 +64,23 @@ def joint_tokens(
     probs: Tensor,
     seeds: Callable[[], np.random.Generator] | None,
 ) -> None:
-    """Replace tokens (B, L) and their probabilities (B, L), in place, in the rows that they would ruin.
+    """Replace the tokens (B, L) and their probabilities (B, L), in place, in rows that would not be accepted.
 
-    `logits(i)` are those of row i, (L, V), in the order of preference: the next are asked where the first give
-    no accepted string a probability. `seeds()` makes a generator for a draw; None: the best string is taken. A
-    settled position keeps its token, or takes the sampled one where that may replace it.
+    `proposals(i)` are the distributions of row i, in order of preference: the next is used if the previous one
+    gives no accepted string a positive probability. `seeds()` creates a generator for a draw; with None the best
+    string is used. A settled position keeps its token, or takes the sampled token if that may replace it.
     """
     for i, window in enumerate(windows):
         if window is None or window.free[window.start]:
             continue
-        own, confidence = tokens[i].cpu().numpy(), probs[i].double().cpu().numpy()
+        proposed, confidence = tokens[i].cpu().numpy(), probs[i].double().cpu().numpy()
         fixed, current = settled.fixed[i], settled.tokens[i]
-        edits = fixed & settled.editable[i] & (own != current) & (confidence > settled.edit_above)
-        if fits(window, np.where(fixed & ~edits, current, own)):
+        edits = fixed & settled.editable[i] & (proposed != current) & (confidence > settled.edit_above)
+        if fits(window, np.where(fixed & ~edits, current, proposed)):
             continue
-        ids, value = _one_row(proposals(i), window, current, own, confidence, fixed, edits, seeds)
+        ids, value = _one_row(proposals(i), window, current, proposed, confidence, fixed, edits, seeds)
         tokens[i] = torch.from_numpy(ids).to(tokens)
-        unchanged = fixed & (ids == own)
+        unchanged = fixed & (ids == proposed)
         probs[i] = torch.from_numpy(np.where(unchanged, confidence, value)).to(probs)
 
 
@@ -88,7 +88,7 @@ def _one_row(
     proposals: Sequence[Proposal],
     window: TokenAutomaton,
     current: NDArray[np.int64],
-    own: NDArray[np.int64],
+    proposed: NDArray[np.int64],
     confidence: NDArray[np.float64],
     fixed: NDArray[np.bool_],
     edits: NDArray[np.bool_],
@@ -99,7 +99,7 @@ def _one_row(
     for k in map(int, np.flatnonzero(edits)):
         row = proposals[0].logits[k].float() / proposals[0].temperature
         p_current = float(row.softmax(-1)[current[k]])
-        choices[k] = Choice(np.array([current[k], own[k]]), np.log([max(p_current, 1e-12), confidence[k]]))
+        choices[k] = Choice(np.array([current[k], proposed[k]]), np.log([max(p_current, 1e-12), confidence[k]]))
     for proposal in proposals:
         scores = proposal.read(window, choices)
         log_p_language, shift = log_ratios(scores, window)
@@ -109,8 +109,8 @@ def _one_row(
     if seeds is None:
         ids = best_string(scores, window)
     else:
-        reused = own if proposal is proposals[0] else None  # they were drawn from the first
-        ids = draw_string(scores, window, logits, seeds(), temperature=temperature, own=reused)
+        reused = proposed if proposal is proposals[0] else None  # the tokens were drawn from the first proposal
+        ids = draw_string(scores, window, logits, seeds(), temperature=temperature, drawn_tokens=reused)
     if shift is None:
         return ids, np.zeros(len(ids))
     at = torch.arange(len(ids), device=logits.device)

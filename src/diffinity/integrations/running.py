@@ -27,10 +27,10 @@ def outermost_call(package: str, function: str, names: Sequence[str]) -> Mapping
     if outermost is None:
         return None
     variables = outermost.f_locals
-    known = {name: variables[name] for name in names if name in variables}
+    found_variables = {name: variables[name] for name in names if name in variables}
     if type(variables) is dict:  # up to Python 3.12 a copy, which would keep logits alive until the next step
         variables.clear()
-    return known if names[0] in known else None
+    return found_variables if names[0] in found_variables else None
 
 
 def runs(package: str, function: str) -> bool:

@@ -46,8 +46,8 @@ class Texts:
         self._rows: dict[tuple[int, int, tuple[int, ...]], Rows] = {}
         for i, automaton in enumerate(self._aligned):
             if automaton.is_empty:
-                which = f"constraint {i}" if len(constraints) > 1 else "the constraint"
-                raise InfeasibleConstraint(f"no sequence of this tokenizer's tokens satisfies {which}")
+                name = f"constraint {i}" if len(constraints) > 1 else "the constraint"
+                raise InfeasibleConstraint(f"no sequence of this tokenizer's tokens satisfies {name}")
 
     def rows(self, n: int, vocab_size: int, ends: Sequence[int] | None) -> Rows:
         """The automata of a batch of n rows, over logits of `vocab_size` tokens, with the tokens that end a text.
@@ -114,16 +114,19 @@ class Rows:
         if length and not window.feasible(length):
             raise _infeasible(row, automaton.window(state), length + tokens_after)
         if length:
-            needed = foreseen_bytes(automaton, length)
-            Budget(current_limits()).check("memory_bytes", needed, "the dynamic programme for one row")
+            required_bytes = foreseen_bytes(automaton, length)
+            Budget(current_limits()).check("memory_bytes", required_bytes, "the dynamic programme for one row")
         return window
 
 
-def _infeasible(row: int, automaton: TokenAutomaton, left: int) -> InfeasibleConstraint:
+def _infeasible(row: int, automaton: TokenAutomaton, tokens_left: int) -> InfeasibleConstraint:
     shortest = automaton.shortest()
-    needed = "no number of tokens would do" if shortest is None else f"the shortest text has {len(shortest)}"
+    shortest_length = (
+        "no number of tokens would do" if shortest is None else f"the shortest text has {len(shortest)}"
+    )
     return InfeasibleConstraint(
-        f"row {row}: no text that satisfies the constraint fits the {left} tokens that are left ({needed})"
+        f"row {row}: no text that satisfies the constraint fits the {tokens_left} tokens that are left "
+        f"({shortest_length})"
     )
 
 
@@ -148,17 +151,17 @@ def generation_automaton(exact: TokenAutomaton, vocab_size: int, ends: Sequence[
     if wrong:
         raise InvalidArgument(f"the end token {wrong[0]} is not a token: there are {vocab_size}")
     used = np.flatnonzero(exact.useful)
-    outside, end, done = len(used), len(used) + 1, exact.n_states
+    outside, end, final = len(used), len(used) + 1, exact.n_states
     rank = np.full(exact.n_classes, outside, np.int32)
     rank[used] = np.arange(len(used))
     class_of = np.full(vocab_size, outside, np.int32)
-    known = min(vocab_size, exact.vocab_size)
-    class_of[:known] = rank[exact.class_of[:known]]
+    n_shared = min(vocab_size, exact.vocab_size)
+    class_of[:n_shared] = rank[exact.class_of[:n_shared]]
     class_of[list(ends)] = end
-    table = np.full((done + 1, end + 1), -1, np.int32)
-    table[:done, : len(used)] = exact.next[:, used]
-    table[:done, end][exact.accepting] = done
-    table[done] = done
+    table = np.full((final + 1, end + 1), -1, np.int32)
+    table[:final, : len(used)] = exact.next[:, used]
+    table[:final, end][exact.accepting] = final
+    table[final] = final
     accepting = np.append(exact.accepting, True)
     present = np.bincount(class_of, minlength=end + 1) > 0  # every class has a token
     column = np.cumsum(present, dtype=np.int32) - 1
@@ -202,11 +205,11 @@ def vocabulary_of(tokenizer: Any) -> Vocabulary:
             "this tokenizer changes texts after decoding (clean_up_tokenization_spaces): set it to False, or "
             "a text that satisfies the constraint may not do so once it is decoded"
         )
-    size, known = _vocabularies.get(tokenizer, (-1, None))
-    if known is None or size != len(tokenizer):
-        known = Vocabulary.from_tokenizer(backend, eos_id=getattr(tokenizer, "eos_token_id", None))
-        _vocabularies[tokenizer] = len(tokenizer), known
-    return known
+    size, vocabulary = _vocabularies.get(tokenizer, (-1, None))
+    if vocabulary is None or size != len(tokenizer):
+        vocabulary = Vocabulary.from_tokenizer(backend, eos_id=getattr(tokenizer, "eos_token_id", None))
+        _vocabularies[tokenizer] = len(tokenizer), vocabulary
+    return vocabulary
 
 
 def _is_bpe(backend: Tokenizer) -> bool:

@@ -81,12 +81,12 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._max_new_tokens = max_new_tokens
         self._ends = as_ends(eos_token_id)
         self._calls: dict[int, _Call] = {}  # by the identity of each running call's generation config
-        self._own: _Call | None = None  # the call of another loop
+        self._other_loop: _Call | None = None  # the call of another loop
         self._masks: dict[tuple[int, int, int, str], Tensor] = {}
 
     def reset(self) -> None:
         """The next call begins a new text. Only loops other than `generate` need this."""
-        self._own = None
+        self._other_loop = None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -118,30 +118,33 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     def _next_token(self, input_ids: Tensor, scores: Tensor, running: Mapping[str, Any] | None) -> Tensor:
         call, rows = self._current(input_ids, scores, running)
         states = rows.states(input_ids[:, call.prompt_length :])
-        left = call.budget - (input_ids.shape[1] - call.prompt_length)
-        if left <= 0:
+        tokens_left = call.budget - (input_ids.shape[1] - call.prompt_length)
+        if tokens_left <= 0:
             return scores
-        out = scores
+        masked_scores = scores
         for i, (state, automaton) in enumerate(zip(states, rows.automata, strict=True)):
             if state < 0:
                 self._check_left(i, input_ids.shape[1] - call.prompt_length, running)
                 continue
-            mask = self._mask(automaton, state, left, scores.device)
+            mask = self._mask(automaton, state, tokens_left, scores.device)
             if mask is None:
-                rows.window(i, input_ids[i, call.prompt_length :].cpu().numpy(), 0, left)  # raises
+                rows.window(i, input_ids[i, call.prompt_length :].cpu().numpy(), 0, tokens_left)  # raises
                 continue
             if mask.numel() == 0:
                 continue
-            if out is scores:
-                out = scores.clone()
-            out[i].masked_fill_(mask, -torch.inf)
-            if out[i].max() == -torch.inf:  # other processors forbid all allowed tokens: the constraint prevails
-                out[i].masked_fill_(~mask, 0.0)
-        return out
+            if masked_scores is scores:
+                masked_scores = scores.clone()
+            masked_scores[i].masked_fill_(mask, -torch.inf)
+            if masked_scores[i].max() == -torch.inf:
+                # Other processors forbid all allowed tokens: the constraint prevails.
+                masked_scores[i].masked_fill_(~mask, 0.0)
+        return masked_scores
 
-    def _mask(self, automaton: TokenAutomaton, state: int, left: int, device: torch.device) -> Tensor | None:
+    def _mask(
+        self, automaton: TokenAutomaton, state: int, tokens_left: int, device: torch.device
+    ) -> Tensor | None:
         """(V,): the tokens after which the text can't be completed; empty if there are none, None for all."""
-        finishing = automaton.finishing(left - 1)
+        finishing = automaton.finishing(tokens_left - 1)
         key = id(automaton), state, id(finishing), str(device)
         if key not in self._masks:
             by_class: NDArray[np.bool_] = (automaton.next[state] < 0) | ~finishing[automaton.next[state]]
@@ -187,11 +190,11 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
                 "no `generate` of transformers is running, so it is not known how many tokens may be written: "
                 "give ConstraintLogitsProcessor(..., max_new_tokens=...)"
             )
-        if self._own is None:
+        if self._other_loop is None:
             block = scores.shape[1] if scores.ndim == 3 else 1
             budget = -(-self._max_new_tokens // block) * block
-            self._own = _Call(input_ids.shape[1], budget, self._ends)
-        return self._own
+            self._other_loop = _Call(input_ids.shape[1], budget, self._ends)
+        return self._other_loop
 
 
 def _token_budget(config: Any, prompt_length: int) -> int:
@@ -221,13 +224,13 @@ def _temperature(processor: ConstraintLogitsProcessor, running: Mapping[str, Any
     """The temperature by which later processors divide the logits of a canvas."""
     if running is None or "cur_step" not in running:
         return 1.0
-    behind = list(running["logits_processor"] or [])
-    temperature, seen = 1.0, False
-    for other in behind:
-        if seen and hasattr(other, "t_min") and hasattr(other, "max_denoising_steps"):
-            share = running["cur_step"] / other.max_denoising_steps
-            temperature *= float(other.t_min + (other.t_max - other.t_min) * share)
-        seen = seen or other is processor
+    processors = list(running["logits_processor"] or [])
+    temperature, is_later = 1.0, False
+    for candidate in processors:
+        if is_later and hasattr(candidate, "t_min") and hasattr(candidate, "max_denoising_steps"):
+            share = running["cur_step"] / candidate.max_denoising_steps
+            temperature *= float(candidate.t_min + (candidate.t_max - candidate.t_min) * share)
+        is_later = is_later or candidate is processor
     return temperature if temperature > 0 else 1.0
 
 

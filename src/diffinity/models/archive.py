@@ -17,7 +17,7 @@ from diffinity.models.transfer import Progress
 
 MEMBERS = tuple(f"{part}.pt" for part in PARTS)
 MAX_MEMBER_BYTES = 16_000_000_000  # model.pt is about 5 GB: 1.3 billion parameters of 4 bytes
-SLACK_BYTES = 1_000_000  # headers and padding, for each member: a header that unpacks to gigabytes is refused
+SLACK_BYTES = 1_000_000  # of headers and padding per member; a header that unpacks to more is refused
 READ_AHEAD = 1 << 16  # well below the slack
 BLOCK = 1 << 20
 
@@ -62,7 +62,7 @@ class _Joined(io.RawIOBase):
     """Several files, read as one concatenated file."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self._rest = list(paths)
+        self._remaining = list(paths)
         self._file: IO[bytes] | None = None
 
     def readable(self) -> bool:
@@ -71,9 +71,9 @@ class _Joined(io.RawIOBase):
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         while True:
             if self._file is None:
-                if not self._rest:
+                if not self._remaining:
                     return 0
-                self._file = self._rest.pop(0).open("rb")
+                self._file = self._remaining.pop(0).open("rb")
             block = self._file.read(len(buffer))
             if block:
                 buffer[: len(block)] = block

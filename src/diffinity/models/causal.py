@@ -62,14 +62,14 @@ class CachedContinuations:
     def _through(self, block: Block, i: int, x: Tensor) -> Tensor:
         """`Block.forward` for t positions after the cached positions."""
         n, t, dim = x.shape
-        here, until = slice(self._at, self._at + t), slice(0, self._at + t)
+        positions, cached = slice(self._at, self._at + t), slice(0, self._at + t)
         qkv = block.attn_qkv(block.rmsnorm1(x)).view(n, t, 3, block.n_heads, -1)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (n, heads, t, head_dim)
-        cos, sin = self._cos[here], self._sin[here]
-        self._keys[i, :, :, here] = rotate(k, cos, sin)
-        self._values[i, :, :, here] = v
+        cos, sin = self._cos[positions], self._sin[positions]
+        self._keys[i, :, :, positions] = rotate(k, cos, sin)
+        self._values[i, :, :, positions] = v
         mixed = F.scaled_dot_product_attention(
-            rotate(q, cos, sin), self._keys[i, :, :, until], self._values[i, :, :, until], is_causal=t > 1
+            rotate(q, cos, sin), self._keys[i, :, :, cached], self._values[i, :, :, cached], is_causal=t > 1
         )
         x = x + block.residual_scale * block.attn_out(mixed.transpose(1, 2).reshape(n, t, dim))
         return x + block.residual_scale * block.mlp(block.rmsnorm2(x))

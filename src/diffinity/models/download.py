@@ -24,7 +24,16 @@ from diffinity.models.archive import unpack
 from diffinity.models.hub import CONFIG
 from diffinity.models.plaid_import import import_plaid
 from diffinity.models.pretrained import file_sha256
-from diffinity.models.transfer import Offer, Opener, Progress, ask, held, open_url, request_for, transfer
+from diffinity.models.transfer import (
+    Offer,
+    Opener,
+    Progress,
+    file_bytes,
+    open_url,
+    request_for,
+    request_offer,
+    transfer,
+)
 
 SUMS = "SHA256SUMS"
 
@@ -112,7 +121,7 @@ def fetch_release(
     Traceback (most recent call last):
     diffinity.errors.InvalidArgument: there is no release 'plaid-2b'; known: plaid-1b
     """
-    release = name if isinstance(name, Release) else _known(name)
+    release = name if isinstance(name, Release) else _release_called(name)
     target = Path(out)
     if (target / CONFIG).exists() or target.is_file():
         raise InvalidArgument(f"{target} is there already; name another folder, or remove it first")
@@ -150,14 +159,14 @@ def download(
     ...     print(download(letters, folder).joinpath("SHA256SUMS").read_text()[:24])
     ca978112ca1bbdcafac231b3
     """
-    given = _checked(release, checksums or {})
-    place = Path(folder)
+    expected_digests = _checked(release, checksums or {})
+    folder_path = Path(folder)
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        _download(release, place, given, progress, opener)
+        folder_path.mkdir(parents=True, exist_ok=True)
+        _download(release, folder_path, expected_digests, progress, opener)
     except OSError as error:
-        raise DownloadError(f"{place} cannot be used for the download: {error}") from None
-    return place
+        raise DownloadError(f"{folder_path} cannot be used for the download: {error}") from None
+    return folder_path
 
 
 def read_sums(path: Path) -> dict[str, str]:
@@ -190,7 +199,7 @@ def write_sums(path: Path, sums: Mapping[str, str]) -> None:
     temporary.replace(path)
 
 
-def _known(name: str) -> Release:
+def _release_called(name: str) -> Release:
     if name not in RELEASES:
         raise InvalidArgument(f"there is no release {name!r}; known: {', '.join(RELEASES)}")
     return RELEASES[name]
@@ -208,20 +217,20 @@ def _checked(release: Release, checksums: Mapping[str, str]) -> dict[str, str]:
 
 
 def _download(
-    release: Release, folder: Path, given: Mapping[str, str], progress: Progress | None, opener: Opener
+    release: Release, folder: Path, expected_digests: Mapping[str, str], progress: Progress | None, opener: Opener
 ) -> None:
     sums = read_sums(folder / SUMS)
     present = [file for file in release.files if (folder / file.name).is_file()]
     missing = [file for file in release.files if file not in present]
     recorded = all(file.name in sums for file in present)
     published = {} if recorded and not missing else _published(release.listing, opener)
-    expected = {file.name: _expectation(file, given, sums, published) for file in release.files}
+    expected = {file.name: _expectation(file, expected_digests, sums, published) for file in release.files}
 
     for file in present:
         path = folder / file.name
         _record(folder, sums, file, _verified(path, file.name, expected[file.name]))
         if progress:
-            progress(file.name, held(path), held(path))
+            progress(file.name, file_bytes(path), file_bytes(path))
     offers = {file.name: _offer(file, expected[file.name], opener) for file in missing}
     _check_space(release, folder, offers)
     for file in missing:
@@ -234,14 +243,14 @@ def _download(
 
 def _expectation(
     file: RemoteFile,
-    given: Mapping[str, str],
+    caller_digests: Mapping[str, str],
     recorded: Mapping[str, str],
     published: Mapping[str, tuple[int | None, str | None]],
 ) -> _Expected:
     published_size, published_digest = published.get(file.name, (None, None))
     sizes = {"this version of diffinity": file.size, "the release's page": published_size}
     digests = {
-        "the checksum that was given": given.get(file.name),
+        "the checksum that was given": caller_digests.get(file.name),
         "this version of diffinity": file.sha256,
         "the release's page": published_digest,
         f"{SUMS}, where its first download is recorded": recorded.get(file.name),
@@ -274,7 +283,7 @@ def _published_asset(asset: Mapping[str, object]) -> tuple[int | None, str | Non
 
 
 def _offer(file: RemoteFile, expected: _Expected, opener: Opener) -> Offer:
-    offer = ask(file.url, opener)
+    offer = request_offer(file.url, opener)
     for source, size in expected.sizes.items():
         if offer.size != size:
             raise DownloadError(
@@ -286,19 +295,19 @@ def _offer(file: RemoteFile, expected: _Expected, opener: Opener) -> Offer:
 def _verified(path: Path, name: str, expected: _Expected) -> str:
     """The SHA-256 of a file, checked against the expected digest; a file with a wrong digest is removed."""
     for source, size in expected.sizes.items():
-        if held(path) != size:
-            size_held = held(path)
+        if file_bytes(path) != size:
+            actual_size = file_bytes(path)
             path.unlink()
             raise DownloadError(
-                f"{name} has the wrong size, {size_held:,} bytes where {source} says {size:,}: it was removed"
+                f"{name} has the wrong size, {actual_size:,} bytes where {source} says {size:,}: it was removed"
             )
     digest = file_sha256(path)
-    for source, wanted in expected.digests.items():
-        if digest != wanted.lower():
+    for source, expected_digest in expected.digests.items():
+        if digest != expected_digest.lower():
             path.unlink()
             raise DownloadError(
-                f"{name} has the wrong checksum: its SHA-256 is {digest}, but {source} says {wanted}: it was "
-                "removed"
+                f"{name} has the wrong checksum: its SHA-256 is {digest}, but {source} says {expected_digest}: it "
+                "was removed"
             )
     return digest
 
@@ -311,16 +320,16 @@ def _record(folder: Path, sums: dict[str, str], file: RemoteFile, digest: str) -
 
 def _check_space(release: Release, folder: Path, offers: Mapping[str, Offer]) -> None:
     """Raise unless the disk has room for the remaining files and for the unpacked and imported weights."""
-    remaining = sum(max(0, offer.size - held(folder / f"{name}.part")) for name, offer in offers.items())
+    remaining = sum(max(0, offer.size - file_bytes(folder / f"{name}.part")) for name, offer in offers.items())
     archive = sum(
-        offers[part.name].size if part.name in offers else held(folder / part.name) for part in release.parts
+        offers[part.name].size if part.name in offers else file_bytes(folder / part.name) for part in release.parts
     )
-    needed = remaining + (UNPACKED_PER_ARCHIVE + IMPORTED_PER_ARCHIVE) * archive
-    free = shutil.disk_usage(folder).free
-    if free < needed:
+    required_bytes = remaining + (UNPACKED_PER_ARCHIVE + IMPORTED_PER_ARCHIVE) * archive
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes < required_bytes:
         raise DownloadError(
-            f"{release.name} needs {needed / 1e9:.2f} GB to fetch, unpack and import, but {folder} has "
-            f"{free / 1e9:.2f} GB free: nothing was fetched"
+            f"{release.name} needs {required_bytes / 1e9:.2f} GB to fetch, unpack and import, but {folder} has "
+            f"{free_bytes / 1e9:.2f} GB free: nothing was fetched"
         )
 
 

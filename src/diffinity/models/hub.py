@@ -24,7 +24,7 @@ import huggingface_hub  # its names are imported when they are used
 from filelock import FileLock
 
 from diffinity.errors import CheckpointError, DiffinityError, DownloadError
-from diffinity.models.transfer import Offer, Opener, Progress, amount, held, open_url, transfer
+from diffinity.models.transfer import Offer, Opener, Progress, amount, file_bytes, open_url, transfer
 
 if TYPE_CHECKING:
     from huggingface_hub.file_download import HfFileMetadata
@@ -57,7 +57,7 @@ def fetch_model(
     }
     from huggingface_hub.errors import EntryNotFoundError
 
-    with _told_plainly(repo_id):
+    with _plain_errors(repo_id):
         folder = Path(huggingface_hub.hf_hub_download(repo_id, CONFIG, revision=revision, **options)).parent
         if force_download or not (folder / WEIGHTS).exists():
             commit = {**options, "revision": folder.name}  # all files of one commit
@@ -72,13 +72,13 @@ def fetch_model(
 
 def fetch_config(repo_id: str, *, revision: str | None = None) -> Path:
     """The config.json of a hub model, in the hub's cache; it determines the loader of the other files."""
-    with _told_plainly(repo_id):
+    with _plain_errors(repo_id):
         return Path(huggingface_hub.hf_hub_download(repo_id, CONFIG, revision=revision))
 
 
 def fetch_tokenizer(repo_id: str) -> Path:
     """The tokenizer.json of a hub model, in the hub's cache."""
-    with _told_plainly(repo_id):
+    with _plain_errors(repo_id):
         return Path(huggingface_hub.hf_hub_download(repo_id, TOKENIZER))
 
 
@@ -115,7 +115,7 @@ def _hash_like(expected: str, path: Path) -> str:
     if SHA256.fullmatch(expected):
         digest = hashlib.sha256()
     else:
-        digest = hashlib.sha1(f"blob {held(path)}\0".encode(), usedforsecurity=False)
+        digest = hashlib.sha1(f"blob {file_bytes(path)}\0".encode(), usedforsecurity=False)
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: digest).hexdigest()
 
@@ -145,10 +145,11 @@ def _transfer(
 ) -> None:
     part = blob.with_name(f"{blob.name}.diffinity.part")
     size = described.size or 0
-    free, needed = shutil.disk_usage(blob.parent).free, size - held(part)
-    if free < needed:
+    free_bytes, required_bytes = shutil.disk_usage(blob.parent).free, size - file_bytes(part)
+    if free_bytes < required_bytes:
         raise DownloadError(
-            f"{WEIGHTS} needs {amount(needed)} more and {blob.parent} has {amount(free)} free: nothing was fetched"
+            f"{WEIGHTS} needs {amount(required_bytes)} more and {blob.parent} has {amount(free_bytes)} free: "
+            "nothing was fetched"
         )
     offer = Offer(size, None)
     with nullcontext(progress) if progress is not None else progress_bars() as show:
@@ -185,18 +186,18 @@ def progress_bars() -> Iterator[Progress]:
     with ExitStack() as open_bars:
         bars: dict[str, Any] = {}
 
-        def show(name: str, done: int, total: int) -> None:
+        def show(name: str, transferred: int, total: int) -> None:
             if name not in bars:
                 options = {"desc": name, "total": total, "unit": "B", "unit_scale": True, "disable": None}
                 bars[name] = open_bars.enter_context(progress_bar(**options))  # type: ignore[no-untyped-call]
-            bars[name].update(done - bars[name].n)
+            bars[name].update(transferred - bars[name].n)
 
         yield show
 
 
 @contextmanager
-def _told_plainly(repo_id: str) -> Iterator[None]:
-    """The errors of the hub's library as one sentence."""
+def _plain_errors(repo_id: str) -> Iterator[None]:
+    """Convert the errors of the hub's library into errors of one sentence."""
     try:
         yield
     except DiffinityError:

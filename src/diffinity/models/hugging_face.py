@@ -105,8 +105,8 @@ class HuggingFaceDiffusion(_TransformersModel, TokenDiffusion):
         self.noise, self.order = self.dialect.noise, self.dialect.order
         self.temperature, self.reads_prompts = self.dialect.temperature, True
         self.sampling_defaults = SamplingDefaults(num_inference_steps=128, length=128)
-        self.eos_token_id = self._end = _needed(tokenizer.eos_token_id, name, "end-of-text token")
-        self._mask_id = self._found_mask(mask_id, name) if self.noise == "mask" else -1
+        self.eos_token_id = self._end = _required_token(tokenizer.eos_token_id, name, "end-of-text token")
+        self._mask_id = self._find_mask(mask_id, name) if self.noise == "mask" else -1
         self._takes_time = "timesteps" in inspect.signature(network.forward).parameters
         self._ends = _turn_ends(tokenizer, self._end)
         probe = torch.full((1, 2), max(self._mask_id, 0), device=self.device)
@@ -133,12 +133,12 @@ class HuggingFaceDiffusion(_TransformersModel, TokenDiffusion):
         )
         return HuggingFaceDiffusion(network, hf_tokenizer, mask_id=mask_id, name=name)
 
-    def _found_mask(self, given: int | None, name: str) -> int:
-        if given is None:
-            given = getattr(self.network.config, "mask_token_id", None)
-        if given is None:
-            given = self._hf_tokenizer.mask_token_id
-        return _needed(given, name, "mask token (give mask_id=…)")
+    def _find_mask(self, mask_id: int | None, name: str) -> int:
+        if mask_id is None:
+            mask_id = getattr(self.network.config, "mask_token_id", None)
+        if mask_id is None:
+            mask_id = self._hf_tokenizer.mask_token_id
+        return _required_token(mask_id, name, "mask token (give mask_id=…)")
 
     @property
     def mask_id(self) -> int:
@@ -147,11 +147,11 @@ class HuggingFaceDiffusion(_TransformersModel, TokenDiffusion):
     @torch.no_grad()
     def logits(self, tokens: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
         """Logits (B, L, V) of the positions after the context, in the network's type."""
-        whole = tokens if context is None else torch.cat([context, tokens], dim=1)
-        scores = self._raw(whole, t)
+        sequence = tokens if context is None else torch.cat([context, tokens], dim=1)
+        scores = self._raw(sequence, t)
         if self.dialect.shifted:
             scores = torch.cat([scores[:, :1], scores[:, :-1]], dim=1)
-        scores = scores[:, whole.shape[1] - tokens.shape[1] :].clone()
+        scores = scores[:, sequence.shape[1] - tokens.shape[1] :].clone()
         scores = _with_one_end(scores, self._end, self._ends)
         if 0 <= self._mask_id < self._vocab_size:
             scores[:, :, self._mask_id] = -torch.inf  # the mask is in the vocabulary, but is never predicted
@@ -162,8 +162,8 @@ class HuggingFaceDiffusion(_TransformersModel, TokenDiffusion):
         options = {}
         if self._takes_time:
             options["timesteps"] = -torch.log1p(-(1 - SMALLEST_ALPHA) * t.to(tokens.device)).float()
-        out = self.network(tokens, **options)
-        scores = out if isinstance(out, Tensor) else getattr(out, "logits", None)
+        output = self.network(tokens, **options)
+        scores = output if isinstance(output, Tensor) else getattr(output, "logits", None)
         if not isinstance(scores, Tensor):
             raise CheckpointError(f"{name} gives no logits for tokens: it is no masked language model")
         return scores
@@ -180,7 +180,7 @@ class HuggingFaceCausal(_TransformersModel, CausalModel):
     def __init__(self, network: Any, tokenizer: Any, *, name: str = "the model") -> None:
         self.network, self._hf_tokenizer = network, tokenizer
         self.sampling_defaults = SamplingDefaults(length=128)
-        self.eos_token_id = self._end = _needed(tokenizer.eos_token_id, name, "end-of-text token")
+        self.eos_token_id = self._end = _required_token(tokenizer.eos_token_id, name, "end-of-text token")
         first = tokenizer.bos_token_id
         self._first = int(self._end if first is None else first)  # precedes a text without a prompt
         self._ends = _turn_ends(tokenizer, self._end)
@@ -226,9 +226,9 @@ class HuggingFaceContinuations:
     @torch.no_grad()
     def _read(self, tokens: Tensor) -> None:
         ids = tokens.to(self._network.device)
-        out = self._network(input_ids=ids, past_key_values=self._cache, use_cache=True, **self._options)
-        self._cache = out.past_key_values
-        self._logits: Tensor = _with_one_end(out.logits[:, -1].clone(), self._end, self._ends)
+        output = self._network(input_ids=ids, past_key_values=self._cache, use_cache=True, **self._options)
+        self._cache = output.past_key_values
+        self._logits: Tensor = _with_one_end(output.logits[:, -1].clone(), self._end, self._ends)
 
     def select(self, rows: Tensor) -> HuggingFaceContinuations:
         rows, selected = rows.to(self._network.device), copy.copy(self)
@@ -241,14 +241,14 @@ class HuggingFaceContinuations:
 def _turn_ends(tokenizer: Any, end: int) -> list[int]:
     """The tokens besides the end token that end a turn of a conversation, and so a text."""
     ends = {tokenizer.convert_tokens_to_ids(text) for text in TURN_ENDS} - {None, tokenizer.unk_token_id}
-    return sorted(int(other) for other in ends - {end})
+    return sorted(int(token) for token in ends - {end})
 
 
-def _with_one_end(logits: Tensor, end: int, others: list[int]) -> Tensor:
+def _with_one_end(logits: Tensor, end: int, other_ends: list[int]) -> Tensor:
     """Logits (..., V), changed in place: the probability of other ends is added to that of the end token."""
-    if others:
-        logits[..., end] = logits[..., [end, *others]].float().logsumexp(dim=-1).to(logits.dtype)
-        logits[..., others] = -torch.inf
+    if other_ends:
+        logits[..., end] = logits[..., [end, *other_ends]].float().logsumexp(dim=-1).to(logits.dtype)
+        logits[..., other_ends] = -torch.inf
     return logits
 
 
@@ -284,8 +284,10 @@ def load_transformers(
         ) from None
     options = {"trust_remote_code": trust_remote_code, "revision": revision}
     try:
-        own = tokenizer_name is None
-        tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_name or name, **(options if own else {}))
+        same_repository = tokenizer_name is None
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            tokenizer_name or name, **(options if same_repository else {})
+        )
         config = transformers.AutoConfig.from_pretrained(name, **options)
         kind = _auto_class(kinds, config)
         network = getattr(transformers, kind).from_pretrained(name, dtype=dtype or "auto", **options)
@@ -298,11 +300,11 @@ def load_transformers(
 
 def _auto_class(kinds: tuple[str, ...], config: Any) -> str:
     """The auto class to load with: a class from the repository's own code, otherwise the last class."""
-    own = getattr(config, "auto_map", None) or {}
-    return next((kind for kind in (*reversed(kinds), *kinds) if kind in own), kinds[-1])
+    custom_classes = getattr(config, "auto_map", None) or {}
+    return next((kind for kind in (*reversed(kinds), *kinds) if kind in custom_classes), kinds[-1])
 
 
-def _needed(token: int | None, name: str, what: str) -> int:
+def _required_token(token: int | None, name: str, role: str) -> int:
     if token is None:
-        raise CheckpointError(f"{name} does not say which token is its {what}")
+        raise CheckpointError(f"{name} does not say which token is its {role}")
     return int(token)

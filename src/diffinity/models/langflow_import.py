@@ -113,16 +113,16 @@ def _check_rotary(frequencies: Tensor) -> None:
         raise CheckpointError("backbone.rotary_emb.inv_freq does not hold the rotary frequencies of base 10000")
 
 
-def _tokenizer_file(folder: Path, vocab_size: int, given: str | Path | None) -> Path:
-    if given is not None:
-        return Path(given) if Path(given).is_file() else fetch_tokenizer(str(given))
+def _tokenizer_file(folder: Path, vocab_size: int, source: str | Path | None) -> Path:
+    if source is not None:
+        return Path(source) if Path(source).is_file() else fetch_tokenizer(str(source))
     if (folder / TOKENIZER).is_file():
         return folder / TOKENIZER
     if vocab_size not in TOKENIZERS:
-        known = " and ".join(f"{size:,} ({name})" for size, name in TOKENIZERS.items())
+        known_sizes = " and ".join(f"{size:,} ({name})" for size, name in TOKENIZERS.items())
         raise CheckpointError(
-            f"{folder} has no {TOKENIZER}, and no known tokenizer has {vocab_size:,} tokens (known: {known}): "
-            f"put the model's {TOKENIZER} into the folder, or name one with tokenizer=…"
+            f"{folder} has no {TOKENIZER}, and no known tokenizer has {vocab_size:,} tokens (known: "
+            f"{known_sizes}): put the model's {TOKENIZER} into the folder, or name one with tokenizer=…"
         )
     return fetch_tokenizer(TOKENIZERS[vocab_size])
 

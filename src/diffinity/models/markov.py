@@ -84,15 +84,15 @@ def count_chain(documents: Iterable[Sequence[int]], order: int, eos: int, restar
     moves: Counter[tuple[int, int]] = Counter()
     for document in documents:
         context: tuple[int, ...] = ()
-        here = -1
+        previous = -1
         for token in [*document, eos]:
             context = (eos,) if token == eos else (*context, token)[-order:]
-            there = ids.setdefault(context, len(ids))
-            if here < 0:
-                starts[there] += 1
+            current = ids.setdefault(context, len(ids))
+            if previous < 0:
+                starts[current] += 1
             else:
-                moves[here, there] += 1
-            here = there
+                moves[previous, current] += 1
+            previous = current
             if token == eos:
                 break
     if not starts:
@@ -288,9 +288,9 @@ class _LogMarginals(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, log_emission: Tensor, chain: MarkovChain) -> Tensor:
         emission = MarkovLM._emissions(log_emission)
-        out = np.zeros_like(emission)
-        _over_batch(kernels.marginals, chain, emission, out)
-        mu = torch.from_numpy(out).clamp(min=SMALLEST)
+        marginals = np.zeros_like(emission)
+        _over_batch(kernels.marginals, chain, emission, marginals)
+        mu = torch.from_numpy(marginals).clamp(min=SMALLEST)
         ctx.chain = chain
         ctx.save_for_backward(log_emission, mu)
         return mu.log()
@@ -300,20 +300,20 @@ class _LogMarginals(torch.autograd.Function):
         log_emission, mu = ctx.saved_tensors
         direction = (upstream[0].double() / mu).numpy()
         emission = MarkovLM._emissions(log_emission)
-        out = np.zeros_like(emission)
-        _over_batch(kernels.marginals_tangent, ctx.chain, emission, direction, out)
-        return torch.from_numpy(out), None
+        gradient = np.zeros_like(emission)
+        _over_batch(kernels.marginals_tangent, ctx.chain, emission, direction, gradient)
+        return torch.from_numpy(gradient), None
 
 
 def _over_batch(kernel: Any, chain: MarkovChain, *arrays: NDArray[np.float64]) -> None:
     """Run a kernel over the batch in as many threads as torch uses; samples are independent."""
     *inputs, out = arrays
-    rest = chain.arrays()
+    chain_arrays = chain.arrays()
     threads = min(torch.get_num_threads(), out.shape[0])
     parts = [slice(i * out.shape[0] // threads, (i + 1) * out.shape[0] // threads) for i in range(threads)]
 
     def work(part: slice) -> None:
-        kernel(*(np.ascontiguousarray(array[part]) for array in inputs), *rest, out[part])
+        kernel(*(np.ascontiguousarray(array[part]) for array in inputs), *chain_arrays, out[part])
 
     if threads == 1:
         work(parts[0])
@@ -322,19 +322,19 @@ def _over_batch(kernel: Any, chain: MarkovChain, *arrays: NDArray[np.float64]) -
         list(pool.map(work, parts))
 
 
-def _numbers(given: object) -> tuple[float, float]:
+def _numbers(value: object) -> tuple[float, float]:
     """The two noise levels that a config names."""
-    numbers = given if isinstance(given, list) else []
+    numbers = value if isinstance(value, list) else []
     if len(numbers) != 2 or not all(type(x) in (int, float) and math.isfinite(x) for x in numbers):
-        raise ValueError(f"gamma_bounds must be two finite numbers, but is {str(given)[:60]}")
+        raise ValueError(f"gamma_bounds must be two finite numbers, but is {str(value)[:60]}")
     return numbers[0], numbers[1]
 
 
 def _check_shapes(shapes: Mapping[str, tuple[int, ...]], vocab_size: int) -> None:
     """Refuse tensors that do not have the shapes of a chain, before any tensor is read."""
-    wanted = {field.name for field in fields(MarkovChain)} | {"embedding"}
-    if shapes.keys() != wanted:
-        missing, surplus = sorted(wanted - shapes.keys()), sorted(shapes.keys() - wanted)
+    expected = {field.name for field in fields(MarkovChain)} | {"embedding"}
+    if shapes.keys() != expected:
+        missing, surplus = sorted(expected - shapes.keys()), sorted(shapes.keys() - expected)
         raise ValueError(f"the weights lack {missing}" if missing else f"{surplus} are not part of this model")
     n, edges = shapes["token"], shapes["target"]
     sound = len(n) == len(edges) == 1 and all(shapes[name] == n for name in ("restart", "start", "jump"))

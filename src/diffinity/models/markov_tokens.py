@@ -67,8 +67,8 @@ class MarkovTokens(TokenDiffusion):
     def logits(self, tokens: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
         """log P(token | tokens) (B, L, V), exactly."""
         before = 0 if context is None else context.shape[1]
-        whole = tokens if context is None else torch.cat([context, tokens], dim=1)
-        emission = self._emission(whole, t, before)
+        sequence = tokens if context is None else torch.cat([context, tokens], dim=1)
+        emission = self._emission(sequence, t, before)
         marginals = np.zeros_like(emission)
         _over_batch(kernels.marginals, self.markov.chain, emission, marginals)
         return torch.from_numpy(marginals[:, before:]).clamp(min=SMALLEST).log()
@@ -77,12 +77,12 @@ class MarkovTokens(TokenDiffusion):
         """(B, L, V): the likelihood of every token; the first `certain` positions have no noise."""
         batch, length = tokens.shape
         masked = tokens == self.mask_id
-        own = torch.zeros(batch, length, self.vocab_size, dtype=torch.float64)
-        own.scatter_(2, tokens.masked_fill(masked, 0)[:, :, None], 1.0)
+        one_hot = torch.zeros(batch, length, self.vocab_size, dtype=torch.float64)
+        one_hot.scatter_(2, tokens.masked_fill(masked, 0)[:, :, None], 1.0)
         if self.noise == "mask":
-            own[masked] = 1.0
-            return own.clamp(min=SMALLEST).numpy()
+            one_hot[masked] = 1.0
+            return one_hot.clamp(min=SMALLEST).numpy()
         alpha = (1.0 - t.double())[:, None, None]
-        noisy = alpha * own + (1 - alpha) / self.vocab_size
-        noisy[:, :certain] = own[:, :certain]
+        noisy = alpha * one_hot + (1 - alpha) / self.vocab_size
+        noisy[:, :certain] = one_hot[:, :certain]
         return noisy.clamp(min=SMALLEST).numpy()

@@ -88,7 +88,7 @@ class PlaidLM(NetworkLM[PlaidModules]):
         low, high = self.noise_level(torch.tensor([0.0, 1.0], dtype=torch.float64)).tolist()
         generator = torch.Generator().manual_seed(0)
         x = self.embedding[padded]  # (n + 2, d)
-        found = []
+        log_probs = []
         for places in torch.split(torch.arange(len(ids)), ROWS):
             hidden = torch.zeros(len(places), len(padded), dtype=torch.bool)
             hidden[torch.arange(len(places)), places] = True
@@ -98,8 +98,8 @@ class PlaidLM(NetworkLM[PlaidModules]):
             z = levels.neg().sigmoid().sqrt()[..., None] * clean + levels.sigmoid().sqrt()[..., None] * noise
             logits = self.denoise(z.to(x.dtype), levels.float(), torch.zeros_like(z))
             rows = logits[torch.arange(len(places)), places].float().log_softmax(dim=-1).cpu()
-            found.append(rows.gather(1, ids[places, None])[:, 0])
-        return torch.cat(found)
+            log_probs.append(rows.gather(1, ids[places, None])[:, 0])
+        return torch.cat(log_probs)
 
     def config_fields(self) -> dict[str, Any]:
         shape = dataclasses.asdict(self.config)

@@ -162,7 +162,7 @@ class PretrainedLM(ABC):
         if eos is not None and not (type(eos) is int and 0 <= eos < tokenizer.get_vocab_size()):
             raise CheckpointError(f"{folder / CONFIG}: eos_token_id {eos!r} is not a token of {TOKENIZER}")
         try:
-            pairs, tensors = read_tensors(folder / WEIGHTS).apart(PREFIX)
+            pairs, tensors = read_tensors(folder / WEIGHTS).split(PREFIX)
             model = cls.from_parts(fields, tensors, tokenizer, eos, defaults)
             if pairs:
                 _check_bigrams(pairs.shapes, tokenizer.get_vocab_size())
@@ -172,11 +172,11 @@ class PretrainedLM(ABC):
             raise CheckpointError(f"{folder}: {error}") from None
 
 
-def _sampling_defaults(path: Path, given: object) -> SamplingDefaults:
-    if not isinstance(given, dict):
-        raise CheckpointError(f"{path}: sampling_defaults must be an object, but is {str(given)[:40]!r}")
+def _sampling_defaults(path: Path, fields: object) -> SamplingDefaults:
+    if not isinstance(fields, dict):
+        raise CheckpointError(f"{path}: sampling_defaults must be an object, but is {str(fields)[:40]!r}")
     try:
-        return SamplingDefaults(**given)
+        return SamplingDefaults(**fields)
     except (TypeError, InvalidArgument) as error:
         raise CheckpointError(f"{path}: sampling_defaults: {error}") from None
 
@@ -187,9 +187,9 @@ def _check_bigrams(shapes: Mapping[str, tuple[int, ...]], vocab_size: int) -> No
     if surplus:
         raise CheckpointError(f"{', '.join(surplus)} is not part of this model")
     followers = shapes.get(f"{PREFIX}successor", ())
-    wanted: dict[str, tuple[int, ...]] = {f"{PREFIX}{name}": (vocab_size,) for name in ("size", "log_unseen")}
-    wanted |= {f"{PREFIX}log_ratio": followers}
-    fit = all(shapes.get(name) == shape for name, shape in wanted.items())
+    expected: dict[str, tuple[int, ...]] = {f"{PREFIX}{name}": (vocab_size,) for name in ("size", "log_unseen")}
+    expected |= {f"{PREFIX}log_ratio": followers}
+    fit = all(shapes.get(name) == shape for name, shape in expected.items())
     if not fit or len(followers) != 1 or followers[0] > vocab_size**2:
         raise CheckpointError(f"the tensors are not those of bigrams of {vocab_size} tokens: {dict(shapes)}")
 
@@ -295,11 +295,11 @@ class StoredTensors(Mapping[str, Tensor]):
             raise CheckpointError(f"there is no weights file {path}")
         self._path, self.shapes = path, dict(_stored_shapes(path) if shapes is None else shapes)
 
-    def apart(self, prefix: str) -> tuple[StoredTensors, StoredTensors]:
+    def split(self, prefix: str) -> tuple[StoredTensors, StoredTensors]:
         """The tensors whose names have the prefix, and the other tensors."""
-        named = {name: shape for name, shape in self.shapes.items() if name.startswith(prefix)}
-        others = {name: shape for name, shape in self.shapes.items() if name not in named}
-        return StoredTensors(self._path, named), StoredTensors(self._path, others)
+        with_prefix = {name: shape for name, shape in self.shapes.items() if name.startswith(prefix)}
+        without_prefix = {name: shape for name, shape in self.shapes.items() if name not in with_prefix}
+        return StoredTensors(self._path, with_prefix), StoredTensors(self._path, without_prefix)
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self.shapes:
@@ -404,32 +404,32 @@ def load_strictly(module: torch.nn.Module, tensors: Mapping[str, Tensor]) -> Non
 
     Floating types are converted to the module's; keys and shapes must be exactly the module's.
     """
-    wanted, shapes = module.state_dict(), shapes_of(tensors)
-    problems = [f"{name} is missing" for name in wanted.keys() - shapes.keys()]
-    problems += [f"{name} is not part of this model" for name in shapes.keys() - wanted.keys()]
+    parameters, shapes = module.state_dict(), shapes_of(tensors)
+    problems = [f"{name} is missing" for name in parameters.keys() - shapes.keys()]
+    problems += [f"{name} is not part of this model" for name in shapes.keys() - parameters.keys()]
     problems += [
-        f"{name} has shape {shapes[name]}, the config asks for {tuple(wanted[name].shape)}"
-        for name in wanted.keys() & shapes.keys()
-        if shapes[name] != tuple(wanted[name].shape)
+        f"{name} has shape {shapes[name]}, the config asks for {tuple(parameters[name].shape)}"
+        for name in parameters.keys() & shapes.keys()
+        if shapes[name] != tuple(parameters[name].shape)
     ]
     _refuse(problems)  # before any tensor is read
     converted = {}
-    for name, place in wanted.items():
+    for name, parameter in parameters.items():
         tensor = tensors[name]
         if not tensor.is_floating_point():
             problems.append(f"{name} has type {tensor.dtype}, expected a floating type")
         elif not bool(torch.isfinite(tensor).all()):
             problems.append(f"{name} has values that are not finite")
-        converted[name] = tensor.to(place.dtype)
+        converted[name] = tensor.to(parameter.dtype)
     _refuse(problems)
     module.load_state_dict(converted, strict=True, assign=True)
 
 
 def _refuse(problems: list[str]) -> None:
     if problems:
-        shown = "; ".join(sorted(problems)[:4])
+        first_problems = "; ".join(sorted(problems)[:4])
         more = f"; and {len(problems) - 4} more" if len(problems) > 4 else ""
-        raise CheckpointError(f"the weights do not fit: {shown}{more}")
+        raise CheckpointError(f"the weights do not fit: {first_problems}{more}")
 
 
 def _umask() -> int:

@@ -55,10 +55,10 @@ class SamplingDefaults:
             ("length", MOST_DEFAULT_LENGTH),
             ("best_of", MOST_DEFAULT_DRAFTS),
         )
-        for name, most in bounds:
+        for name, largest in bounds:
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-                raise InvalidArgument(f"{name} must be a whole number from 1 to {most:,}, but is {value!r}")
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= largest:
+                raise InvalidArgument(f"{name} must be a whole number from 1 to {largest:,}, but is {value!r}")
         temp = self.score_temp
         if not isinstance(temp, int | float) or isinstance(temp, bool) or not 0 < temp < math.inf:
             raise InvalidArgument(f"score_temp must be a finite number above 0, but is {temp!r}")
@@ -271,11 +271,11 @@ def check_logits(model: TextModel, logits: Tensor, batch: int, length: int, when
     diffinity.errors.ModelError: MarkovLM returned logits that are not finite (nan) at step 1, first at position \
 0 of text 0 of the batch
     """
-    name, wanted = type(model).__name__, (batch, length, vocab_size_of(model))
-    if not isinstance(logits, Tensor) or tuple(logits.shape) != wanted:
-        shown = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    name, expected = type(model).__name__, (batch, length, vocab_size_of(model))
+    if not isinstance(logits, Tensor) or tuple(logits.shape) != expected:
+        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ModelError(
-            f"{name} returned logits of shape {shown} {when}, and {wanted} is (batch, length, tokens)"
+            f"{name} returned logits of shape {shape} {when}, and {expected} is (batch, length, tokens)"
         )
     peaks = logits.detach().amax(dim=-1)  # NaN if any logit is NaN
     if bool(torch.isfinite(peaks).all()):
@@ -298,21 +298,26 @@ def vocabulary_of(model: TextModel) -> Vocabulary:
     >>> len(vocabulary_of(model)) == vocab_size_of(model)
     True
     """
-    made = _vocabularies.get(model)
+    vocabulary = _vocabularies.get(model)
     size, eos, start = vocab_size_of(model), model.eos_token_id, model.start_token_id
-    if made is None or len(made) != size or (eos is not None and made.eos_id != eos) or made.start_id != start:
-        made = _vocabulary(model.tokenizer.to_str(), eos, start, size)
-        _vocabularies[model] = made
-    return made
+    if (
+        vocabulary is None
+        or len(vocabulary) != size
+        or (eos is not None and vocabulary.eos_id != eos)
+        or vocabulary.start_id != start
+    ):
+        vocabulary = _vocabulary(model.tokenizer.to_str(), eos, start, size)
+        _vocabularies[model] = vocabulary
+    return vocabulary
 
 
 @lru_cache(maxsize=8)
 def _vocabulary(tokenizer_json: str, eos: int | None, start: int | None, size: int) -> Vocabulary:
-    known = Vocabulary.from_tokenizer(Tokenizer.from_str(tokenizer_json), eos, start)
-    if len(known) == size:
-        return known
-    padding = [None] * (size - len(known))  # logits without a token in the tokenizer
-    return replace(known, tokens=(*known.tokens[:size], *padding))
+    vocabulary = Vocabulary.from_tokenizer(Tokenizer.from_str(tokenizer_json), eos, start)
+    if len(vocabulary) == size:
+        return vocabulary
+    padding = [None] * (size - len(vocabulary))  # logits without a token in the tokenizer
+    return replace(vocabulary, tokens=(*vocabulary.tokens[:size], *padding))
 
 
 def text_of(model: TextModel, ids: list[int]) -> str:

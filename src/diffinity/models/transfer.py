@@ -69,12 +69,12 @@ def request_for(url: str, **headers: str) -> Request:
     return Request(url, headers={"User-Agent": "diffinity", **named})
 
 
-def ask(url: str, opener: Opener = open_url) -> Offer:
+def request_offer(url: str, opener: Opener = open_url) -> Offer:
     """The size of a file on a server, by a GET of one byte: a signed redirect may not allow HEAD.
 
     >>> def offline(request):
     ...     raise URLError("no route to host")
-    >>> ask("https://example.org/weights.gz", offline)
+    >>> request_offer("https://example.org/weights.gz", offline)
     Traceback (most recent call last):
     diffinity.errors.DownloadError: https://example.org/weights.gz could not be reached: no route to host
     """
@@ -119,15 +119,15 @@ def transfer(
             _validator_file(part).unlink(missing_ok=True)
             return
     raise DownloadError(
-        f"{_name(url)}: {reason}, {len(BACKOFF_SECONDS) + 1} times in a row; {amount(held(part))} of "
+        f"{_name(url)}: {reason}, {len(BACKOFF_SECONDS) + 1} times in a row; {amount(file_bytes(part))} of "
         f"{amount(offer.size)} have arrived and are kept: the same command resumes there"
     )
 
 
-def held(path: Path) -> int:
-    """The bytes in a file, 0 if there is none.
+def file_bytes(path: Path) -> int:
+    """The size of a file in bytes; 0 if it does not exist.
 
-    >>> held(Path("no such file"))
+    >>> file_bytes(Path("no such file"))
     0
     """
     return path.stat().st_size if path.is_file() else 0
@@ -145,32 +145,32 @@ def amount(size: int) -> str:
 
 
 def _attempt(url: str, part: Path, offer: Offer, progress: Progress | None, opener: Opener) -> None:
-    done = held(part)
-    if done == offer.size:
+    received = file_bytes(part)
+    if received == offer.size:
         part.touch()
         return
     with _respond(url, part, opener) as response:
         if response.status == 206:
             _check_continuation(response, part, offer)
         else:  # the server ignored the range, or the file has changed
-            done = 0
+            received = 0
             _check_size(url, _total(response), offer)
             _remember_validator(part, _validator(response.headers))
-        with part.open("ab" if done else "wb") as file:
-            for block in _blocks(response, offer.size - done):
+        with part.open("ab" if received else "wb") as file:
+            for block in _blocks(response, offer.size - received):
                 file.write(block)
-                done += len(block)
+                received += len(block)
                 if progress:
-                    progress(_name(url), done, offer.size)
-    if done < offer.size:
+                    progress(_name(url), received, offer.size)
+    if received < offer.size:
         raise _Broken("the connection closed too early")
 
 
 def _respond(url: str, part: Path, opener: Opener) -> HTTPResponse:
     """The response to a request for the missing bytes of `part`."""
     headers = {}
-    if done := held(part):
-        headers["Range"] = f"bytes={done}-"
+    if received := file_bytes(part):
+        headers["Range"] = f"bytes={received}-"
         if validator := _recorded_validator(part):
             headers["If_Range"] = validator
     try:
@@ -200,10 +200,10 @@ def _blocks(response: HTTPResponse, remaining: int) -> Iterator[bytes]:
 
 
 def _check_continuation(response: HTTPResponse, part: Path, offer: Offer) -> None:
-    """A 206 must begin where we stopped, in the same file; otherwise start again."""
+    """Check that a 206 response continues the same file at our last byte; otherwise the transfer starts again."""
     content_range = _content_range(response.headers)
-    before, now = _recorded_validator(part), _validator(response.headers)
-    if content_range != (held(part), offer.size) or (before and now and before != now):
+    recorded, current = _recorded_validator(part), _validator(response.headers)
+    if content_range != (file_bytes(part), offer.size) or (recorded and current and recorded != current):
         part.unlink(missing_ok=True)
         raise _Broken("the server went on with something else than what was asked for")
 
@@ -218,7 +218,7 @@ def _check_size(url: str, sent: int | None, offer: Offer) -> None:
 def _discard_stale(part: Path, offer: Offer) -> None:
     """Delete a part that belongs to another version of the server's file."""
     recorded = _recorded_validator(part)
-    if held(part) > offer.size or (recorded and offer.validator and recorded != offer.validator):
+    if file_bytes(part) > offer.size or (recorded and offer.validator and recorded != offer.validator):
         part.unlink(missing_ok=True)
 
 
@@ -265,7 +265,7 @@ def _refusal(url: str, code: int) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """The cause under urllib's wrapping, on one line."""
+    """The cause of an error of urllib, on one line."""
     cause = error.reason if isinstance(error, URLError) else error
     if isinstance(cause, TimeoutError):
         return "the server did not answer in time"

@@ -71,7 +71,7 @@ class State(Protocol):
         ...
 
     def draft(self) -> tuple[Tensor, Tensor]:
-        """What it would read if it were decoded now: tokens (B, L), and how probable each is, float64."""
+        """The text of the state if it were decoded now: tokens (B, L), and their probabilities, float64."""
         ...
 
 
@@ -150,7 +150,7 @@ def _repaired(tokens: Tensor, automata: Sequence[TokenAutomaton]) -> Tensor:
 
 
 def draft_of(state: State) -> tuple[Tensor, Tensor]:
-    """What a state would read if it were decoded now: tokens (B, L), and how probable each is, float64."""
+    """The text of a state if it were decoded now: tokens (B, L), and their probabilities, float64."""
     if state.prediction is None:
         raise InvalidArgument("a state before the first step has no prediction to show")
     return state.draft()
@@ -160,8 +160,8 @@ def most_probable(prediction: StepPrediction | None) -> tuple[Tensor, Tensor]:
     """The most probable token at every position (B, L), and its probability, float64, on the CPU."""
     assert prediction is not None
     top, tokens = prediction.logits.max(dim=-1)
-    sure = (top.double() - prediction.logits.double().logsumexp(dim=-1)).exp()
-    return tokens.cpu(), sure.cpu()
+    probability = (top.double() - prediction.logits.double().logsumexp(dim=-1)).exp()
+    return tokens.cpu(), probability.cpu()
 
 
 class Draws:
@@ -205,9 +205,9 @@ class Draws:
         ]
 
     def _draw_rows(self, shape: tuple[int, ...], draw: Callable[..., Tensor]) -> Tensor:
-        first, *rest = shape if shape else (1,)
+        first, *other_sizes = shape if shape else (1,)
         drawn = [
-            draw((self._rows * first, *rest), generator=generator, dtype=torch.float64)
+            draw((self._rows * first, *other_sizes), generator=generator, dtype=torch.float64)
             for generator in self._generators
         ]
         return torch.stack(drawn).view(len(self), *shape)

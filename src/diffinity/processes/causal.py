@@ -48,31 +48,31 @@ class Reader:
     def __init__(self, model: CausalModel, length: int, context: Sequence[int] | None) -> None:
         self._model, self._length, self._context = model, length, context
         self.end = model.eos_token_id or 0  # shown in drafts at unwritten positions
-        self._read: Tensor | None = None  # (n, k): the tokens in the cache
+        self._cached: Tensor | None = None  # (n, k): the tokens in the cache
         self._continuations: Continuations
 
     def logits(self, tokens: Tensor) -> Tensor:
         """Logits (R, V) of the token after tokens (R, k)."""
         rows = self._rows(tokens)
-        if rows is None or self._read is None:
+        if rows is None or self._cached is None:
             self._continuations = self._model.start(len(tokens), self._length, self._context)
-            self._read = tokens[:, :0]
-        elif rows != list(range(len(self._read))):
+            self._cached = tokens[:, :0]
+        elif rows != list(range(len(self._cached))):
             self._continuations = self._continuations.select(torch.tensor(rows))
-        for column in tokens[:, self._read.shape[1] :].T:
+        for column in tokens[:, self._cached.shape[1] :].T:
             self._continuations.append(column)
-        self._read = tokens
+        self._cached = tokens
         return self._continuations.logits()
 
     def _rows(self, tokens: Tensor) -> list[int] | None:
         """The cache row with the beginning of each string; None if a string is not cached."""
-        if self._read is None or self._read.shape[1] > tokens.shape[1]:
+        if self._cached is None or self._cached.shape[1] > tokens.shape[1]:
             return None
-        before = tokens[:, : self._read.shape[1]]
-        if torch.equal(before, self._read):
+        before = tokens[:, : self._cached.shape[1]]
+        if torch.equal(before, self._cached):
             return list(range(len(before)))
-        place = {tuple(row): i for i, row in enumerate(self._read.tolist())}
-        rows = [place.get(tuple(row), -1) for row in before.tolist()]
+        row_of_tokens = {tuple(row): i for i, row in enumerate(self._cached.tolist())}
+        rows = [row_of_tokens.get(tuple(row), -1) for row in before.tolist()]
         return None if -1 in rows else rows
 
 
@@ -96,8 +96,8 @@ class CausalState:
 
     def draft(self) -> tuple[Tensor, Tensor]:
         """The tokens so far (B, L), with probability 1; after them the end token, with probability 0."""
-        written = self.tokens != OPEN
-        return self.tokens.masked_fill(~written, self.reader.end), written.double()
+        is_written = self.tokens != OPEN
+        return self.tokens.masked_fill(~is_written, self.reader.end), is_written.double()
 
 
 @dataclass(frozen=True)
@@ -158,10 +158,10 @@ class CausalProcess:
         """One more token of the texts that have not ended."""
         uniforms, running = draws.uniform(1)[:, 0].numpy(), prediction.running.numpy()
         log_ratio = torch.zeros(len(state.tokens), dtype=torch.float64) if self.weighted else None
-        after = replace(state, step=state.step + 1, prediction=prediction, log_ratio=log_ratio)
+        next_state = replace(state, step=state.step + 1, prediction=prediction, log_ratio=log_ratio)
         if not len(running):
-            return replace(after, step=self.length)
-        log_p = self._log_p(prediction.own_logits[:, 0])
+            return replace(next_state, step=self.length)
+        log_p = self._log_p(prediction.network_logits[:, 0])
         log_psi = self._log_psi(state, running)
         scores = log_p if log_psi is None else log_p + log_psi
         dead = scores.max(axis=1) == -np.inf  # the model gives all allowed tokens probability 0
@@ -171,17 +171,17 @@ class CausalProcess:
             ids = scores.argmax(axis=1)
         else:
             ids, log_total = draw_tokens(scores, uniforms[running], self.top_p)
-        at = np.arange(len(running))
+        rows = np.arange(len(running))
         tokens, log_p_text, states = state.tokens.clone(), state.log_p_text.clone(), state.states.copy()
         tokens[running, state.step] = torch.from_numpy(ids)
-        log_p_text[running] += torch.from_numpy(log_p[at, ids])
+        log_p_text[running] += torch.from_numpy(log_p[rows, ids])
         if log_psi is not None:
             for i, token in zip(running, ids, strict=True):
                 automaton = self.automata[i]
                 states[i] = automaton.next[states[i], automaton.class_of[token]]
             if log_ratio is not None:
-                log_ratio[running] = torch.from_numpy(np.where(dead, -np.inf, log_total - log_psi[at, ids]))
-        return replace(after, tokens=tokens, log_p_text=log_p_text, states=states)
+                log_ratio[running] = torch.from_numpy(np.where(dead, -np.inf, log_total - log_psi[rows, ids]))
+        return replace(next_state, tokens=tokens, log_p_text=log_p_text, states=states)
 
     def finish(self, state: CausalState) -> Ending:
         """The tokens of finished texts; otherwise distributions around the tokens, for the shortest completion."""
@@ -214,9 +214,9 @@ class CausalProcess:
             return None
         log_psi = np.empty((len(running), self.model.vocab_size))
         for automaton in {id(automaton): automaton for automaton in self.automata}.values():
-            mine = [j for j, i in enumerate(running) if self.automata[i] is automaton]
+            indices = [j for j, i in enumerate(running) if self.automata[i] is automaton]
             row = self._table(automaton)[state.step + 1]
-            log_psi[mine] = allowed_tokens(automaton, row, state.states[running[mine]])
+            log_psi[indices] = allowed_tokens(automaton, row, state.states[running[indices]])
         return log_psi
 
     def _table(self, automaton: TokenAutomaton) -> Floats:

@@ -59,9 +59,9 @@ class MaskedProcess:
     _windows: Windows = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name, value, known in (("method", self.method, METHODS), ("order", self.order, ORDERS)):
-            if not callable(value) and value not in known:
-                raise InvalidArgument(f"{name} must be one of {', '.join(known)}, but is {value!r}")
+        for name, value, choices in (("method", self.method, METHODS), ("order", self.order, ORDERS)):
+            if not callable(value) and value not in choices:
+                raise InvalidArgument(f"{name} must be one of {', '.join(choices)}, but is {value!r}")
         if self.weighted and (self.method != "joint" or self.temperature == 0):
             raise InvalidArgument("particles of a masked process are proposed by 'joint' at a temperature above 0")
         object.__setattr__(self, "_windows", Windows(self.length))
@@ -88,23 +88,25 @@ class MaskedProcess:
         """The network's prediction for the unfinished rows, and their partial strings."""
         planned = self.plan[state.step]
         running = [i for i in range(len(state.tokens)) if not self._is_finished(state.tokens[i], i)]
-        first, stop = self._seen(planned)
+        first, stop = self._visible(planned)
         batch, length = state.tokens.shape
         if not running:
-            empty, none = torch.empty(0, stop - first, 1), torch.zeros(batch, dtype=torch.float64)
-            return TokenPrediction(torch.empty(0, dtype=torch.long), empty, first, batch, length, (), none)
-        shown = state.tokens[running, :stop]
+            no_logits, zeros = torch.empty(0, stop - first, 1), torch.zeros(batch, dtype=torch.float64)
+            return TokenPrediction(torch.empty(0, dtype=torch.long), no_logits, first, batch, length, (), zeros)
+        visible = state.tokens[running, :stop]
         mask_id = self.network.model.mask_id
-        logits = self.network(shown.masked_fill(shown == OPEN, mask_id), planned.t)[:, first:]
+        logits = self.network(visible.masked_fill(visible == OPEN, mask_id), planned.t)[:, first:]
         prediction = TokenPrediction(torch.tensor(running), logits, first, batch, length)
         if self.method == "none":
             return prediction
         strings = tuple(self._string(logits[j], state.tokens[i], i, first, stop) for j, i in enumerate(running))
         if self.method not in ("joint", "marginals"):  # the other methods do not need log P(L)
             return replace(prediction, strings=strings)
-        accepted = torch.zeros(batch, dtype=torch.float64)
-        accepted[running] = torch.tensor(over_batch(lambda j: strings[j].log_p_language, len(strings))).double()
-        return replace(prediction, strings=strings, log_acceptance=accepted)
+        log_acceptance = torch.zeros(batch, dtype=torch.float64)
+        log_acceptance[running] = torch.tensor(
+            over_batch(lambda j: strings[j].log_p_language, len(strings))
+        ).double()
+        return replace(prediction, strings=strings, log_acceptance=log_acceptance)
 
     def step(self, state: TokenState, prediction: TokenPrediction, draws: Draws) -> TokenState:
         """The state after committing some tokens."""
@@ -113,7 +115,7 @@ class MaskedProcess:
         numbers = draws.uniform(4 * (self.length - first) + 1).numpy()
 
         def work(j: int) -> Choice:
-            row = state.tokens[running[j], first : first + prediction.own_logits.shape[1]]
+            row = state.tokens[running[j], first : first + prediction.network_logits.shape[1]]
             opening = self._opening(planned, prediction, j, row, numbers[running[j]])
             return commit(self.method, self.order, opening)
 
@@ -126,8 +128,8 @@ class MaskedProcess:
             log_p_text[i] += choice.log_p_text
             if log_ratio is not None:
                 log_ratio[i] = _log_ratio(prediction, j, choice)
-        done = state.step + 1 if running else len(self.plan)
-        return TokenState(tokens, done, log_p_text, prediction, log_ratio)
+        next_step = state.step + 1 if running else len(self.plan)
+        return TokenState(tokens, next_step, log_p_text, prediction, log_ratio)
 
     def finish(self, state: TokenState) -> Ending:
         """The tokens if no position is masked; otherwise the distributions of one more network call."""
@@ -140,13 +142,13 @@ class MaskedProcess:
             return Ending(tokens=tokens, log_p_text=state.log_p_text)
         model = self.network.model
         logits = self.network(tokens.masked_fill(tokens == OPEN, model.mask_id), self.plan[-1].t).float()
-        known = (tokens != OPEN).to(logits.device)
+        committed = (tokens != OPEN).to(logits.device)
         pinned = torch.full_like(logits, -1e9)
         pinned.scatter_(2, tokens.clamp(min=0).to(logits.device)[:, :, None], 0.0)
-        return Ending(torch.where(known[:, :, None], pinned, logits))
+        return Ending(torch.where(committed[:, :, None], pinned, logits))
 
-    def _seen(self, planned: Planned) -> tuple[int, int]:
-        """The positions that a step reads: from the block to the end, or only the block."""
+    def _visible(self, planned: Planned) -> tuple[int, int]:
+        """The first position and the end of the window of a step: from the block to the end, or only the block."""
         return planned.block.start, self.length if self.canvas == "full" else planned.block.stop
 
     def _string(self, logits: Tensor, tokens: Tensor, row: int, first: int, stop: int) -> PartialString:
@@ -163,14 +165,16 @@ class MaskedProcess:
         is_open = window == OPEN
         string = None if prediction.strings is None else prediction.strings[j]
         if string is None:
-            logits = self._cooled(prediction.own_logits[j][is_open.to(prediction.own_logits.device)])
+            logits = self._cooled(prediction.network_logits[j][is_open.to(prediction.network_logits.device)])
         else:
             logits = string.logits
         at = np.flatnonzero(is_open.numpy())
-        may = at < planned.block.stop - planned.block.start
+        in_block = at < planned.block.stop - planned.block.start
         length = len(window)
         draws = numbers[: 4 * length + 1]
-        return Opening(logits, string, at, may, planned.count, planned.rate, draws, greedy=self.temperature == 0)
+        return Opening(
+            logits, string, at, in_block, planned.count, planned.rate, draws, greedy=self.temperature == 0
+        )
 
     def _is_finished(self, tokens: Tensor, row: int) -> bool:
         """Whether a row is finished: no position is masked, or none before the first end token."""
@@ -198,8 +202,8 @@ def schedule(
     for start, share in zip(starts, _shares(steps, len(starts)), strict=True):
         block = slice(start, min(start + block_length, length))
         size = block.stop - block.start
-        own = max(share, 1) if ancestral else min(max(share, 1), size)
-        planned += [(block, count, 1.0 / (own - i)) for i, count in enumerate(_shares(size, own))]
+        block_steps = max(share, 1) if ancestral else min(max(share, 1), size)
+        planned += [(block, count, 1.0 / (block_steps - i)) for i, count in enumerate(_shares(size, block_steps))]
     return planned
 
 

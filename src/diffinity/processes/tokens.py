@@ -22,7 +22,7 @@ class TokenPrediction:
     """
 
     running: Tensor  # (R,): the rows of the network call
-    own_logits: Tensor  # (R, l, V): at the positions of the network call
+    network_logits: Tensor  # (R, l, V): at the positions of the network call
     first: int  # the first of these positions
     batch: int
     length: int
@@ -32,24 +32,24 @@ class TokenPrediction:
     @property
     def logits(self) -> Tensor:
         """(B, L, V), zero at rows and positions that the network did not compute."""
-        if self.own_logits.shape[:2] == (self.batch, self.length):
-            return self.own_logits
-        whole = self.own_logits.new_zeros(self.batch, self.length, self.own_logits.shape[2])
-        stop = self.first + self.own_logits.shape[1]
-        whole[self.running.to(whole.device), self.first : stop] = self.own_logits
-        return whole
+        if self.network_logits.shape[:2] == (self.batch, self.length):
+            return self.network_logits
+        logits = self.network_logits.new_zeros(self.batch, self.length, self.network_logits.shape[2])
+        stop = self.first + self.network_logits.shape[1]
+        logits[self.running.to(logits.device), self.first : stop] = self.network_logits
+        return logits
 
     def select(self, rows: Tensor) -> TokenPrediction:
         """The prediction of some rows."""
-        place = {int(row): i for i, row in enumerate(self.running.tolist())}
-        moved = [(new, place[old]) for new, old in enumerate(rows.tolist()) if old in place]
-        at = [i for _, i in moved]
+        index_of_row = {int(row): i for i, row in enumerate(self.running.tolist())}
+        moved = [(new, index_of_row[old]) for new, old in enumerate(rows.tolist()) if old in index_of_row]
+        indices = [i for _, i in moved]
         return replace(
             self,
             running=torch.tensor([new for new, _ in moved], dtype=torch.long),
-            own_logits=self.own_logits[at],
+            network_logits=self.network_logits[indices],
             batch=len(rows),
-            strings=None if self.strings is None else tuple(self.strings[i] for i in at),
+            strings=None if self.strings is None else tuple(self.strings[i] for i in indices),
             log_acceptance=None if self.log_acceptance is None else self.log_acceptance[rows],
         )
 
@@ -70,9 +70,9 @@ class TokenState:
 
     def draft(self) -> tuple[Tensor, Tensor]:
         """The committed tokens (B, L), with probability 1; at open positions the most probable tokens."""
-        tokens, sure = most_probable(self.prediction)
-        known = self.tokens >= 0
-        return torch.where(known, self.tokens, tokens), torch.where(known, 1.0, sure)
+        tokens, probabilities = most_probable(self.prediction)
+        committed = self.tokens >= 0
+        return torch.where(committed, self.tokens, tokens), torch.where(committed, 1.0, probabilities)
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,16 @@ class Network:
         prompt = torch.tensor(list(self.context), dtype=torch.long, device=model.device).expand(batch, -1)
         if self.cfg_scale == 0:
             return model.logits(tokens, times, prompt)
-        both = torch.cat([prompt, torch.full_like(prompt, model.mask_id)])
-        given, free = model.logits(torch.cat([tokens, tokens]), torch.cat([times, times]), both).chunk(2)
-        impossible = torch.isneginf(given) | torch.isneginf(free)  # such as the mask: −inf − (−inf) is NaN
-        return (free + (self.cfg_scale + 1) * (given - free)).masked_fill(impossible, -torch.inf)
+        prompts = torch.cat([prompt, torch.full_like(prompt, model.mask_id)])
+        conditional, unconditional = model.logits(
+            torch.cat([tokens, tokens]), torch.cat([times, times]), prompts
+        ).chunk(2)
+        impossible = torch.isneginf(conditional) | torch.isneginf(
+            unconditional
+        )  # such as the mask: −inf − (−inf) is NaN
+        return (unconditional + (self.cfg_scale + 1) * (conditional - unconditional)).masked_fill(
+            impossible, -torch.inf
+        )
 
 
 @dataclass
@@ -114,7 +120,7 @@ class Windows:
     """The windows of one text's automaton, cached."""
 
     length: int
-    _made: dict[tuple[int, int, int, int], TokenAutomaton] = field(default_factory=dict)
+    _cache: dict[tuple[int, int, int, int], TokenAutomaton] = field(default_factory=dict)
 
     def at(self, automaton: TokenAutomaton, before: Sequence[int], stop: int) -> TokenAutomaton:
         """The automaton of the positions from `len(before)` to `stop`, after the tokens `before`."""
@@ -122,6 +128,6 @@ class Windows:
             return automaton
         state = automaton.state_after(before)
         key = (id(automaton), state, len(before), stop)
-        if key not in self._made:
-            self._made[key] = automaton.window(state, self.length - stop)
-        return self._made[key]
+        if key not in self._cache:
+            self._cache[key] = automaton.window(state, self.length - stop)
+        return self._cache[key]

@@ -73,13 +73,13 @@ class UniformProcess:
         running = torch.arange(batch)
         if self.method == "none":
             return TokenPrediction(running, logits, 0, batch, length)
-        nothing = torch.full((length,), OPEN)
+        all_open = torch.full((length,), OPEN)
         strings = tuple(
-            PartialString.of(self._cooled(row), nothing, automaton)
+            PartialString.of(self._cooled(row), all_open, automaton)
             for row, automaton in zip(logits, self.automata, strict=True)
         )
-        accepted = torch.tensor(over_batch(lambda i: strings[i].log_p_language, batch)).double()
-        return TokenPrediction(running, logits, 0, batch, length, strings, accepted)
+        log_acceptance = torch.tensor(over_batch(lambda i: strings[i].log_p_language, batch)).double()
+        return TokenPrediction(running, logits, 0, batch, length, strings, log_acceptance)
 
     def step(self, state: TokenState, prediction: TokenPrediction, draws: Draws) -> TokenState:
         """The tokens at the next, less noisy time."""
@@ -88,13 +88,13 @@ class UniformProcess:
         numbers = draws.uniform(5 * length + 1).numpy()
 
         def work(i: int) -> tuple[Ints, float, float]:
-            own, noise = numbers[i, : 3 * length + 1], numbers[i, 3 * length + 1 :]
-            clean, log_p_text = self._clean(prediction, i, own)
-            now = state.tokens[i].numpy()
-            moved = bridge(now, clean, t, s, vocab, noise[:length], noise[length:])
+            token_draws, noise_draws = numbers[i, : 3 * length + 1], numbers[i, 3 * length + 1 :]
+            clean, log_p_text = self._clean(prediction, i, token_draws)
+            current = state.tokens[i].numpy()
+            moved = bridge(current, clean, t, s, vocab, noise_draws[:length], noise_draws[length:])
             if not self.weighted:
                 return moved, log_p_text, 0.0
-            return moved, log_p_text, _log_ratio(prediction, i, now, moved, t, s, vocab)
+            return moved, log_p_text, _log_ratio(prediction, i, current, moved, t, s, vocab)
 
         rows = over_batch(work, len(state.tokens))
         tokens = torch.from_numpy(np.stack([row[0] for row in rows]))
@@ -118,26 +118,26 @@ class UniformProcess:
         """Clean tokens (L,), and their log probability under the network's distributions."""
         length = prediction.length
         if prediction.strings is None:
-            logits = self._cooled(prediction.own_logits[i])
+            logits = self._cooled(prediction.network_logits[i])
             ids = self._independent_tokens(
                 logits.float().softmax(dim=-1).double().cpu().numpy(), numbers[2 * length + 1 :]
             )
         else:
             string, logits = prediction.strings[i], prediction.strings[i].logits
-            everywhere = np.arange(length)
+            positions = np.arange(length)
             if self.temperature == 0:
                 ids = string.best()
             elif self.method == "joint":
-                ids = string.draw(everywhere, numbers)
+                ids = string.draw(positions, numbers)
             else:
                 ids = self._independent_tokens(
                     string.marginals().double().cpu().numpy(), numbers[2 * length + 1 :]
                 )
-                if not string.can_complete(everywhere, ids):
-                    ids = string.draw(everywhere, numbers)
+                if not string.can_complete(positions, ids):
+                    ids = string.draw(positions, numbers)
         rows = logits.double()
-        taken = rows.gather(1, torch.from_numpy(ids).to(rows.device)[:, None])[:, 0]
-        return ids, float((taken - rows.logsumexp(dim=-1)).sum())
+        token_logits = rows.gather(1, torch.from_numpy(ids).to(rows.device)[:, None])[:, 0]
+        return ids, float((token_logits - rows.logsumexp(dim=-1)).sum())
 
     def _independent_tokens(self, probs: Floats, draws: Floats) -> Ints:
         if self.temperature == 0:
@@ -157,35 +157,41 @@ def log_bridge(to: Ints, now: Ints, clean: Ints, t: float, s: float, vocab: int)
     """
     alpha_t, alpha_s = 1.0 - t, 1.0 - s
     between = alpha_t / alpha_s
-    stays = between * (to == now) + (1 - between) / vocab
-    comes = alpha_s * (to == clean) + (1 - alpha_s) / vocab
-    was = alpha_t * (now == clean) + (1 - alpha_t) / vocab
+    p_xt_given_xs = between * (to == now) + (1 - between) / vocab
+    p_xs_given_x0 = alpha_s * (to == clean) + (1 - alpha_s) / vocab
+    p_xt_given_x0 = alpha_t * (now == clean) + (1 - alpha_t) / vocab
     with np.errstate(divide="ignore"):
-        log_ratio: Floats = np.log(stays) + np.log(comes) - np.log(was)
+        log_ratio: Floats = np.log(p_xt_given_xs) + np.log(p_xs_given_x0) - np.log(p_xt_given_x0)
     return log_ratio
 
 
-def bridge(now: Ints, clean: Ints, t: float, s: float, vocab: int, draws: Floats, others: Floats) -> Ints:
-    """A draw from q(x_s | x_t = now, x₀ = clean) at every position; `draws` and `others` are from [0, 1)."""
+def bridge(now: Ints, clean: Ints, t: float, s: float, vocab: int, draws: Floats, token_draws: Floats) -> Ints:
+    """A draw from q(x_s | x_t = now, x₀ = clean) at every position, by two uniform numbers from [0, 1) each.
+
+    `draws` choose between the current token, the clean token and any other token; `token_draws` choose the other.
+    """
     if s == 0:
         return clean.copy()
-    is_now = np.exp(log_bridge(now, now, clean, t, s, vocab))
-    is_clean = np.where(now == clean, 0.0, np.exp(log_bridge(clean, now, clean, t, s, vocab)))
-    anything = (others * vocab).astype(np.int64)  # one of the V − 1 or V − 2 other tokens, all equally likely
-    moved = np.where(draws < is_now, now, np.where(draws < is_now + is_clean, clean, anything))
-    # If the "other" token is one of the two, another token is chosen by the position of the draw inside its share.
-    again = (draws >= is_now + is_clean) & ((moved == now) | (moved == clean))
-    for k in np.flatnonzero(again):
-        rest = np.setdiff1d(np.arange(vocab), [now[k], clean[k]])
-        if len(rest):
-            moved[k] = rest[min(int(math.modf(others[k] * vocab)[0] * len(rest)), len(rest) - 1)]
+    p_now = np.exp(log_bridge(now, now, clean, t, s, vocab))
+    p_clean = np.where(now == clean, 0.0, np.exp(log_bridge(clean, now, clean, t, s, vocab)))
+    random_tokens = (token_draws * vocab).astype(np.int64)
+    moved = np.where(draws < p_now, now, np.where(draws < p_now + p_clean, clean, random_tokens))
+    # The other V − 1 or V − 2 tokens are equally likely. If the random token is the current or the clean token,
+    # the fractional part of its draw chooses one of the others.
+    clashes = (draws >= p_now + p_clean) & ((moved == now) | (moved == clean))
+    for k in np.flatnonzero(clashes):
+        remaining = np.setdiff1d(np.arange(vocab), [now[k], clean[k]])
+        if len(remaining):
+            moved[k] = remaining[
+                min(int(math.modf(token_draws[k] * vocab)[0] * len(remaining)), len(remaining) - 1)
+            ]
     return moved.astype(np.int64)
 
 
 def _log_ratio(
     prediction: TokenPrediction, i: int, now: Ints, moved: Ints, t: float, s: float, vocab: int
 ) -> float:
-    """log P(L) − log P(L | x_s), (0 where P(L) = 0)."""
+    """log P(L) − log P(L | x_s); 0 if P(L) = 0."""
     assert prediction.strings is not None
     string = prediction.strings[i]
     if string.log_p_language == -np.inf:
@@ -194,12 +200,12 @@ def _log_ratio(
         return string.log_p_language
     logits = string.logits.double().cpu().clone()
     rows = torch.arange(len(now))
-    other = np.full_like(now, -1)  # a clean token that is neither of the two
-    base = log_bridge(moved, now, other, t, s, vocab)
+    neither = np.full_like(now, -1)  # a clean token that is neither of the two
+    base = log_bridge(moved, now, neither, t, s, vocab)
     for clean in (now, moved):
-        at = torch.from_numpy(clean)
-        logits[rows, at] = string.logits[rows, at].double().cpu() + torch.from_numpy(
+        ids = torch.from_numpy(clean)
+        logits[rows, ids] = string.logits[rows, ids].double().cpu() + torch.from_numpy(
             log_bridge(moved, now, clean, t, s, vocab) - base
         )
-    after = PartialString.of(logits, torch.full((len(now),), OPEN), string.automaton)
-    return string.log_p_language - after.log_p_language
+    reweighted = PartialString.of(logits, torch.full((len(now),), OPEN), string.automaton)
+    return string.log_p_language - reweighted.log_p_language

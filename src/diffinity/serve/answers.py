@@ -64,26 +64,26 @@ class View:
     def _texts(self, ids: Sequence[int]) -> list[str]:
         return [self._pieces.known[number] for number, _ in self._pieces.spelled(ids)]
 
-    def _by_piece(self, ids: Sequence[int], values: Sequence[int], how: Any) -> list[int]:
-        by_piece, at = [], 0
+    def _by_piece(self, ids: Sequence[int], values: Sequence[int], combine: Any) -> list[int]:
+        by_piece, position = [], 0
         for _, size in self._pieces.spelled(ids):
-            by_piece.append(how(values[at : at + size]))
-            at += size
+            by_piece.append(combine(values[position : position + size]))
+            position += size
         return by_piece
 
     def _path(self, ids: Sequence[int], job: Job) -> list[list[int]]:
         """The states after each byte of every piece; [−1] if there is no transition."""
-        dfa, path, state, at = job.compiled.dfa, [], 0, 0
+        dfa, path, state, position = job.compiled.dfa, [], 0, 0
         if dfa is None or job.settings.framing == "search":
             return []
         table, classes = dfa.table, dfa.byte_class
         for _, size in self._pieces.spelled(ids):
             states = [state]
-            for byte in b"".join(self.spelled(token) for token in ids[at : at + size]):
+            for byte in b"".join(self.spelled(token) for token in ids[position : position + size]):
                 state = int(table[state, classes[byte]]) if state >= 0 else -1
                 states.append(state)
             path.append(states)
-            at += size
+            position += size
         return path
 
 

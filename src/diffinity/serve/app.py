@@ -138,15 +138,15 @@ class Routes:
     def _model(self) -> dict[str, Any]:
         lm, name = self._service.model, self._service.settings.model_name
         defaults = lm.sampling_defaults
-        about: dict[str, Any] = {"steps": defaults.num_inference_steps, "length": defaults.length}
-        about["reads_prompts"] = bool(getattr(lm, "reads_prompts", False))
-        about["guidances"] = _guidances(lm)
+        details: dict[str, Any] = {"steps": defaults.num_inference_steps, "length": defaults.length}
+        details["reads_prompts"] = bool(getattr(lm, "reads_prompts", False))
+        details["guidances"] = _guidances(lm)
         return {
             "id": name,
             "object": "model",
             "created": self._started,
             "owned_by": "diffinity",
-            "diffinity": about,
+            "diffinity": details,
         }
 
     async def completions(self, request: Request) -> Response:
@@ -251,8 +251,8 @@ async def _all_texts(jobs: Sequence[Job]) -> list[TextEvent]:
 async def _events(jobs: Sequence[Job]) -> AsyncIterator[tuple[DraftEvent | TextEvent | None, Job]]:
     """The events of some jobs until all texts are finished; None at intervals without events."""
     for job in jobs:
-        left = len(job.seeds)
-        while left:
+        texts_left = len(job.seeds)
+        while texts_left:
             try:
                 event = await asyncio.wait_for(job.events.get(), HEARTBEAT)
             except TimeoutError:
@@ -260,7 +260,7 @@ async def _events(jobs: Sequence[Job]) -> AsyncIterator[tuple[DraftEvent | TextE
                 continue
             if isinstance(event, ApiError):
                 raise event
-            left -= isinstance(event, TextEvent)
+            texts_left -= isinstance(event, TextEvent)
             yield event, job
 
 

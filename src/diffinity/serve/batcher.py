@@ -198,20 +198,20 @@ class Batcher:
                 if len(busy) < self._settings.max_batches and free:
                     first = free[0].job
                     rows = [row for row in free if row.job.group == first.group][: self._settings.max_batch]
-                    left = first.arrived + self._settings.batch_delay - time.monotonic()
-                    if len(rows) == self._settings.max_batch or left <= 0:
+                    seconds_left = first.arrived + self._settings.batch_delay - time.monotonic()
+                    if len(rows) == self._settings.max_batch or seconds_left <= 0:
                         self._take(rows)
                         return rows
                     if wait:
-                        self._changed.wait(left)
+                        self._changed.wait(seconds_left)
                         continue
                 if self._closed or not wait:
                     return []
                 self._changed.wait()
 
     def _take(self, rows: Sequence[_Row]) -> None:
-        taken = set(map(id, rows))
-        self._waiting = [row for row in self._waiting if id(row) not in taken]
+        taken_ids = set(map(id, rows))
+        self._waiting = [row for row in self._waiting if id(row) not in taken_ids]
 
     def _count_cancelled(self) -> bool:
         self.cancelled += 1
@@ -248,8 +248,8 @@ class Batcher:
         except Exception as error:
             self._write_apart(rows, error)
             return False
-        spent = (time.monotonic() - active.began) / len(rows)
-        self._seconds_per_text += 0.2 * (spent - self._seconds_per_text)
+        seconds_per_text = (time.monotonic() - active.began) / len(rows)
+        self._seconds_per_text += 0.2 * (seconds_per_text - self._seconds_per_text)
         return False
 
     def _write_apart(self, rows: Sequence[_Row], error: Exception) -> None:
@@ -258,8 +258,8 @@ class Batcher:
             rows[0].job.deliver(_api_error(error))
             return
         for row in rows:
-            for alone in self._begun([row]) if row.is_wanted() else []:
-                while self._advanced(alone):
+            for active in self._begun([row]) if row.is_wanted() else []:
+                while self._advanced(active):
                     pass
 
     def _generator(self, rows: Sequence[_Row]) -> Generator:
@@ -267,37 +267,37 @@ class Batcher:
         return Generator.from_automata(self._model, automata, job.settings, length=job.length)
 
     def _drop_unwanted(self, batch: StepwiseBatch, rows: list[_Row]) -> list[_Row]:
-        wanted = [i for i, row in enumerate(rows) if row.is_wanted()]
-        if not wanted or len(wanted) == len(rows):
-            self.cancelled += len(rows) - len(wanted)
-            return [rows[i] for i in wanted]
-        batch.keep(wanted)
+        indices = [i for i, row in enumerate(rows) if row.is_wanted()]
+        if not indices or len(indices) == len(rows):
+            self.cancelled += len(rows) - len(indices)
+            return [rows[i] for i in indices]
+        batch.keep(indices)
         if len(batch) == len(rows):  # a batch with particles keeps all its texts
             return rows
-        self.cancelled += len(rows) - len(wanted)
-        return [rows[i] for i in wanted]
+        self.cancelled += len(rows) - len(indices)
+        return [rows[i] for i in indices]
 
     def _tell_drafts(self, batch: StepwiseBatch, rows: Sequence[_Row]) -> None:
         step, steps = batch.state.step, batch.steps
-        asked = [
+        indices = [
             i for i, row in enumerate(rows) if row.job.drafts and (step % row.job.drafts == 0 or step == steps)
         ]
-        if not asked:
+        if not indices:
             return
         frame = Frame.of(step - 1, batch.state, rows_of(self._model, rows[0].job.settings))
-        for i in asked:
-            accepted = None if frame.log_acceptance is None else frame.log_acceptance[i]
+        for i in indices:
+            log_acceptance = None if frame.log_acceptance is None else frame.log_acceptance[i]
             tokens, confidence = frame.tokens[i].tolist(), frame.confidence[i].tolist()
-            rows[i].job.deliver(DraftEvent(rows[i].place, step, steps, tokens, confidence, accepted))
+            rows[i].job.deliver(DraftEvent(rows[i].place, step, steps, tokens, confidence, log_acceptance))
 
     def _tell_texts(self, batch: StepwiseBatch, rows: Sequence[_Row]) -> None:
         texts, logits = batch.finish(), batch.last_logits()
         for i, row in enumerate(rows):
             last, top = list(texts[i].tokens), None
             if logits is not None and rows_of(self._model, row.job.settings) == 1:
-                own = logits[i]
-                last = own.argmax(dim=-1).tolist()
-                top = None if row.job.logprobs is None else _top(own, texts[i].tokens, row.job.logprobs)
+                text_logits = logits[i]
+                last = text_logits.argmax(dim=-1).tolist()
+                top = None if row.job.logprobs is None else _top(text_logits, texts[i].tokens, row.job.logprobs)
             row.job.deliver(TextEvent(row.place, texts[i], last, top))
 
 

@@ -182,11 +182,11 @@ class Compiler:
 
     def __init__(self, vocabulary: Vocabulary, settings: ServeSettings) -> None:
         self._settings = settings
-        self._little = Allowance(settings.quick_steps, settings.max_arrows)
-        self._much = Allowance(settings.compile_steps, settings.max_arrows)
+        self._quick_allowance = Allowance(settings.quick_steps, settings.max_arrows)
+        self._patient_allowance = Allowance(settings.compile_steps, settings.max_arrows)
         self._quick = _Lane(vocabulary, settings.compile_seconds)
         self._patient = _Lane(vocabulary, settings.compile_seconds)
-        self._kept: OrderedDict[tuple[ConstraintSpec, Framing], Compiled] = OrderedDict()
+        self._cache: OrderedDict[tuple[ConstraintSpec, Framing], Compiled] = OrderedDict()
         self._bytes = 0
         self._running: dict[tuple[ConstraintSpec, Framing], asyncio.Task[Compiled]] = {}
         self.seconds: list[float] = []  # times of finished compilations, until metrics collect them
@@ -195,10 +195,10 @@ class Compiler:
     async def compiled(self, spec: ConstraintSpec, framing: Framing) -> Compiled:
         """The compiled constraint; an invalid constraint raises `ApiError`."""
         key = (spec, framing)
-        if key in self._kept:
-            self._kept.move_to_end(key)
+        if key in self._cache:
+            self._cache.move_to_end(key)
             self.hits += 1
-            return self._kept[key]
+            return self._cache[key]
         if key not in self._running:
             if len(self._running) >= self._settings.max_compiling:
                 raise ApiError(
@@ -214,28 +214,28 @@ class Compiler:
         began = time.monotonic()
         try:
             try:
-                made = await self._quick.compile(spec, framing, self._little)
+                compiled = await self._quick.compile(spec, framing, self._quick_allowance)
             except ConstraintTooLarge as error:
                 if error.limit != "compile_steps":
                     raise
-                made = await self._patient.compile(spec, framing, self._much)
-            self._keep((spec, framing), made)
-            return made
+                compiled = await self._patient.compile(spec, framing, self._patient_allowance)
+            self._keep((spec, framing), compiled)
+            return compiled
         finally:
             self.seconds.append(time.monotonic() - began)
             del self._running[(spec, framing)]
 
-    def _keep(self, key: tuple[ConstraintSpec, Framing], made: Compiled) -> None:
-        self._kept[key] = made
-        self._bytes += made.bytes_kept
-        while self._bytes > self._settings.cache_bytes and len(self._kept) > 1:
-            _, oldest = self._kept.popitem(last=False)
+    def _keep(self, key: tuple[ConstraintSpec, Framing], compiled: Compiled) -> None:
+        self._cache[key] = compiled
+        self._bytes += compiled.bytes_kept
+        while self._bytes > self._settings.cache_bytes and len(self._cache) > 1:
+            _, oldest = self._cache.popitem(last=False)
             self._bytes -= oldest.bytes_kept
 
     async def warm_up(self) -> None:
         """Start both processes."""
-        await self._quick.compile(ConstraintSpec(), "exact", self._little)
-        await self._patient.compile(ConstraintSpec(), "exact", self._little)
+        await self._quick.compile(ConstraintSpec(), "exact", self._quick_allowance)
+        await self._patient.compile(ConstraintSpec(), "exact", self._quick_allowance)
 
     def close(self) -> None:
         """End both processes."""

@@ -64,47 +64,47 @@ def constraint_of(request: Any, prefix: str = "") -> ConstraintSpec:
     >>> constraint_of(CompletionRequest(grammar='a = "b"')).kind
     'grammar'
     """
-    given = [spec for spec in (_response_format(request), _structured_outputs(request), *_plain(request)) if spec]
-    if len(given) > 1:
-        names = " and ".join(str(spec[2]) for spec in given)
-        raise ApiError(f"{names} are two constraints: send one of them", param=given[1][2])
+    specs = [spec for spec in (_response_format(request), _structured_outputs(request), *_plain(request)) if spec]
+    if len(specs) > 1:
+        names = " and ".join(str(spec[2]) for spec in specs)
+        raise ApiError(f"{names} are two constraints: send one of them", param=specs[1][2])
     stops = _stops(request)
-    if not given:
+    if not specs:
         return ConstraintSpec(stops=stops, prefix=prefix)
-    kind, source, param = given[0]
+    kind, source, param = specs[0]
     return ConstraintSpec(kind, source, stops, prefix, param)
 
 
-_Given = tuple[Kind, str, str]
+_Spec = tuple[Kind, str, str]
 
 
-def _response_format(request: Any) -> _Given | None:
-    asked = request.response_format
-    if asked is None or asked.type == "text":
+def _response_format(request: Any) -> _Spec | None:
+    response_format = request.response_format
+    if response_format is None or response_format.type == "text":
         return None
-    if asked.type == "json_object":
+    if response_format.type == "json_object":
         return "json_schema", '{"type": "object"}', "response_format"
-    if asked.json_schema is None:
+    if response_format.json_schema is None:
         raise ApiError(
             "response_format of type json_schema needs json_schema: an object with a name and a schema",
             param="response_format.json_schema",
         )
-    return "json_schema", json.dumps(asked.json_schema.schema_), "response_format.json_schema.schema"
+    return "json_schema", json.dumps(response_format.json_schema.schema_), "response_format.json_schema.schema"
 
 
-def _structured_outputs(request: Any) -> _Given | None:
-    asked = request.structured_outputs
-    if asked is None:
+def _structured_outputs(request: Any) -> _Spec | None:
+    outputs = request.structured_outputs
+    if outputs is None:
         return None
-    values = {"json": asked.json_, "regex": asked.regex, "choice": asked.choice, "grammar": asked.grammar}
-    given = [name for name, value in values.items() if value is not None]
-    if len(given) != 1:
+    values = {"json": outputs.json_, "regex": outputs.regex, "choice": outputs.choice, "grammar": outputs.grammar}
+    names = [name for name, value in values.items() if value is not None]
+    if len(names) != 1:
         raise ApiError(
             "structured_outputs needs exactly one of json, regex, choice and grammar, but has "
-            f"{', '.join(given) or 'none'}",
+            f"{', '.join(names) or 'none'}",
             param="structured_outputs",
         )
-    name = given[0]
+    name = names[0]
     value, param = values[name], f"structured_outputs.{name}"
     if name == "json":
         return "json_schema", _schema_text(value, param), param
@@ -124,9 +124,9 @@ def _schema_text(value: Any, param: str) -> str:
     return value
 
 
-def _plain(request: Any) -> list[_Given | None]:
+def _plain(request: Any) -> list[_Spec | None]:
     """llama.cpp's and Ollama's fields."""
-    fields: list[_Given | None] = []
+    fields: list[_Spec | None] = []
     if request.grammar:
         fields.append(("grammar", request.grammar, "grammar"))
     if request.json_schema is not None:

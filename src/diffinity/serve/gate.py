@@ -151,13 +151,13 @@ class _Out:
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
     """A `receive` that returns the body already read, then later messages."""
-    given = False
+    is_replayed = False
 
     async def replay() -> Message:
-        nonlocal given
-        if given:
+        nonlocal is_replayed
+        if is_replayed:
             return await receive()
-        given = True
+        is_replayed = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay

@@ -37,9 +37,9 @@ class Metrics:
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """Count a request."""
-        known = path if path in PATHS else "other"
-        self._requests.labels(known, status).inc()
-        self._latency.labels(known).observe(seconds)
+        path_label = path if path in PATHS else "other"
+        self._requests.labels(path_label, status).inc()
+        self._latency.labels(path_label).observe(seconds)
 
     def finished(self, events: Sequence[TextEvent]) -> None:
         """Count texts."""

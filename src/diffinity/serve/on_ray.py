@@ -49,7 +49,7 @@ def deployment(loading: Loading, settings: ServeSettings, *, replicas: int = 1) 
     def build() -> Gate:
         return loading.build(settings)
 
-    made = serve.deployment(
+    application = serve.deployment(
         serve.ingress(build)(),
         name=APPLICATION,
         num_replicas=replicas,
@@ -60,7 +60,7 @@ def deployment(loading: Loading, settings: ServeSettings, *, replicas: int = 1) 
         health_check_timeout_s=30,
         graceful_shutdown_timeout_s=settings.deadline,
     )
-    return made.bind()
+    return application.bind()
 
 
 def application(args: Mapping[str, str]) -> Any:
@@ -116,11 +116,11 @@ def start_on_ray(
     ours = not ray.is_initialized()
     if ours:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    there = ray.cluster_resources().get("GPU" if loading.device.startswith("cuda") else "CPU", 0)
-    if address is None and there < replicas:
+    available = ray.cluster_resources().get("GPU" if loading.device.startswith("cuda") else "CPU", 0)
+    if address is None and available < replicas:
         raise InvalidArgument(
-            f"{replicas} replicas need {replicas} processors and this machine has {there:.0f}: ask for fewer with "
-            "--replicas, or name a cluster with --address"
+            f"{replicas} replicas need {replicas} processors and this machine has {available:.0f}: ask for fewer "
+            "with --replicas, or name a cluster with --address"
         )
     serve.start(http_options={"host": host, "port": port})
     # There is a proxy in between: it has its own Host header rules, and a request may wait in it.

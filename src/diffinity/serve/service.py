@@ -13,7 +13,7 @@ from typing import Any
 from diffinity.errors import DiffinityError
 from diffinity.generation import GenerationSettings
 from diffinity.generation.making import check_settings, drafts_of, prompt_of
-from diffinity.generation.settings import from_spoken, spoken_name
+from diffinity.generation.settings import from_request_names, request_name
 from diffinity.models.protocol import TextModel, check_model, no_prompt, vocabulary_of
 from diffinity.serve.batcher import Batcher, Job
 from diffinity.serve.compiler import Compiled, Compiler
@@ -113,7 +113,7 @@ class Service:
                 length,
                 [(seed, i * (request.n or 1) + k) for k in range(request.n or 1)],
                 began + deadline,
-                drafts=_own(request, "drafts") if request.stream else None,
+                drafts=_diffinity_field(request, "drafts") if request.stream else None,
                 logprobs=logprobs,
             )
             for i, prompt in enumerate(prompts)
@@ -149,20 +149,20 @@ class Service:
 
     def _generation_settings(self, request: CompletionRequest | ChatRequest) -> GenerationSettings:
         """The generation settings without the prompt; refuses options that the model does not support."""
-        options = _spoken_options(request)
+        options = _request_options(request)
         if request.temperature is not None:
             options |= self._temperature(request.temperature)
         try:
-            settings = GenerationSettings.of(**from_spoken(options))
+            settings = GenerationSettings.of(**from_request_names(options))
             check_settings(self.model, settings)
         except DiffinityError as error:
             raise of_diffinity(error, "diffinity") from None
         bounds = {"steps": (settings.num_inference_steps, self.settings.max_steps)}
         bounds["particles"] = (settings.particles, self.settings.max_particles)
         bounds["best_of"] = (settings.best_of, self.settings.max_particles)
-        for name, (asked, most) in bounds.items():
-            if asked is not None and asked > most:
-                raise ApiError(f"{name} is {asked}, and {most} are allowed", param=f"diffinity.{name}")
+        for name, (requested, largest) in bounds.items():
+            if requested is not None and requested > largest:
+                raise ApiError(f"{name} is {requested}, and {largest} are allowed", param=f"diffinity.{name}")
         return settings
 
     def _temperature(self, temperature: float) -> dict[str, Any]:
@@ -178,16 +178,16 @@ class Service:
         """The settings with each prompt of the request."""
         if isinstance(request, ChatRequest):
             messages = tuple({"role": message.role, "content": message.text()} for message in request.messages)
-            asked: list[dict[str, Any]] = [{"messages": messages}]
+            prompts: list[dict[str, Any]] = [{"messages": messages}]
             param = "messages"
         else:
             texts = [request.prompt] if isinstance(request.prompt, str | None) else request.prompt
             if not texts:
                 raise ApiError("prompt must not be an empty list", param="prompt")
-            asked, param = [{"prompt": text} if text else {} for text in texts], "prompt"
+            prompts, param = [{"prompt": text} if text else {} for text in texts], "prompt"
         if self.settings.ignore_prompt:
-            return [settings] * len(asked)
-        if any(asked) and not getattr(self.model, "reads_prompts", False):
+            return [settings] * len(prompts)
+        if any(prompts) and not getattr(self.model, "reads_prompts", False):
             raise ApiError(
                 f"{no_prompt(self.model)}. Send no prompt, put how the output starts into diffinity.prefix, or "
                 "start the server with --ignore-prompt",
@@ -195,7 +195,7 @@ class Service:
                 code="no_prompt",
             )
         try:
-            prompted = [replace(settings, **prompt) for prompt in asked]
+            prompted = [replace(settings, **prompt) for prompt in prompts]
             for prompt in prompted:
                 check_settings(self.model, prompt)
                 size = len(prompt_of(self.model, prompt) or ())  # a chat template may refuse a conversation
@@ -209,19 +209,19 @@ class Service:
         return prompted
 
     def _deadline(self, request: CompletionRequest | ChatRequest) -> float:
-        asked = _own(request, "deadline")
-        return self.settings.deadline if asked is None else min(asked, self.settings.deadline)
+        requested = _diffinity_field(request, "deadline")
+        return self.settings.deadline if requested is None else min(requested, self.settings.deadline)
 
     def _length(self, request: CompletionRequest | ChatRequest, compiled: Compiled) -> int:
         """The length of a text: the requested length, the model's own, or the length that the constraint needs."""
-        asked = request.max_tokens
+        requested = request.max_tokens
         if isinstance(request, ChatRequest):
-            asked = request.max_completion_tokens or asked
-        own = self.model.sampling_defaults.length
-        length = max(own, compiled.comfortable) if asked is None else asked
-        if asked is None and not compiled.automaton.feasible(length):
+            requested = request.max_completion_tokens or requested
+        default = self.model.sampling_defaults.length
+        length = max(default, compiled.comfortable) if requested is None else requested
+        if requested is None and not compiled.automaton.feasible(length):
             length = compiled.comfortable  # some lengths have no accepted text
-        param = "max_tokens" if asked is not None else None
+        param = "max_tokens" if requested is not None else None
         if length > self.settings.max_tokens:
             raise ApiError(
                 f"a text of {length} tokens was asked for, and {self.settings.max_tokens} are allowed",
@@ -237,42 +237,42 @@ class Service:
         if isinstance(request, ChatRequest):
             if request.top_logprobs is not None and not request.logprobs:
                 raise ApiError("top_logprobs needs logprobs: true", param="top_logprobs")
-            asked = (request.top_logprobs or 0) if request.logprobs else None
+            requested = (request.top_logprobs or 0) if request.logprobs else None
         else:
-            asked = request.logprobs
-        if asked is not None and settings.particles is not None:
+            requested = request.logprobs
+        if requested is not None and settings.particles is not None:
             raise ApiError(
                 "logprobs do not go with particles, which are chosen by their weights", param="logprobs"
             )
-        if asked is not None and (settings.best_of or 1) > 1:
+        if requested is not None and (settings.best_of or 1) > 1:
             raise ApiError("logprobs are of one draft: best_of must be 1 for them", param="logprobs")
-        if asked is not None and check_model(self.model) != "embedding":
+        if requested is not None and check_model(self.model) != "embedding":
             raise ApiError(
                 "logprobs are of the last distributions, and a model of tokens chooses them on the way",
                 param="logprobs",
             )
-        return asked
+        return requested
 
 
-def _own(request: CompletionRequest | ChatRequest, name: str) -> Any:
+def _diffinity_field(request: CompletionRequest | ChatRequest, name: str) -> Any:
     return None if request.diffinity is None else getattr(request.diffinity, name)
 
 
-def _spoken_options(request: CompletionRequest | ChatRequest) -> dict[str, Any]:
+def _request_options(request: CompletionRequest | ChatRequest) -> dict[str, Any]:
     """The options of `GenerationSettings` in `diffinity`, by the names of the command line."""
     from dataclasses import fields
 
     if request.diffinity is None:
         return {}
-    given = {
+    values = {
         name: value
         for name, value in request.diffinity.model_dump().items()
         if value is not None and name not in ("drafts", "deadline")
     }
-    spoken = {field.name: spoken_name(field) for field in fields(GenerationSettings)}
+    request_names = {field.name: request_name(field) for field in fields(GenerationSettings)}
     options: dict[str, Any] = {}
-    for name, value in given.items():
-        option = spoken.get(name, name)
+    for name, value in values.items():
+        option = request_names.get(name, name)
         if option in options:
             raise ApiError(f"diffinity has {option} twice, as {name} too", param=f"diffinity.{name}")
         options[option] = value

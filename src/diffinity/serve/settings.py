@@ -112,15 +112,15 @@ class ServeSettings:
         if not 0 <= self.batch_delay <= 10:
             raise InvalidArgument(f"batch_delay must be between 0 and 10 seconds, but is {self.batch_delay}")
 
-    def is_key(self, given: str) -> bool:
+    def is_key(self, key: str) -> bool:
         """Whether a key is valid; the time of the check does not depend on the keys.
 
         >>> ServeSettings(key_digests=(digest_of("secret"),)).is_key("secret")
         True
         """
-        digest = digest_of(given)
+        digest = digest_of(key)
         # All comparisons are made, so that the time does not tell which key matched.
-        return sum([hmac.compare_digest(digest, known) for known in self.key_digests]) > 0
+        return sum([hmac.compare_digest(digest, valid_digest) for valid_digest in self.key_digests]) > 0
 
 
 def digest_of(key: str) -> bytes:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
 
-from diffinity.generation.settings import shown_options, spoken_name
+from diffinity.generation.settings import request_name, shown_options
 from diffinity.serve.errors import ApiError
 
 LARGEST_SEED = 2**63 - 1
@@ -100,19 +100,19 @@ def _options() -> dict[str, Any]:
     from diffinity.generation.settings import GenerationSettings
 
     elsewhere = ("length", "prompt", "messages", "retry_invalid")  # OpenAI's fields; no values here
-    shown = {option.name: option for option in shown_options() if option.name not in elsewhere}
-    names = {name: name for name in shown}
+    options = {option.name: option for option in shown_options() if option.name not in elsewhere}
+    names = {name: name for name in options}
     names |= {
-        field.name: spoken_name(field) for field in fields(GenerationSettings) if spoken_name(field) in shown
+        field.name: request_name(field) for field in fields(GenerationSettings) if request_name(field) in options
     }
-    made: dict[str, Any] = {}
-    for name, spoken in names.items():
-        option = shown[spoken]
+    definitions: dict[str, Any] = {}
+    for name, option_name in names.items():
+        option = options[option_name]
         kind = (
             Annotated[option.type, Field(ge=option.least, gt=option.above)] if _is_number(option) else option.type
         )
-        made[name] = (kind | None, Field(None, description=option.accepts))
-    return made
+        definitions[name] = (kind | None, Field(None, description=option.accepts))
+    return definitions
 
 
 def _is_number(option: Any) -> bool:
@@ -227,8 +227,8 @@ def _refuse_unsupported(request: BaseModel) -> None:
     for name, neutral in NEUTRAL.items():
         value = getattr(request, name, None)
         if value is not None and not any(value == accepted for accepted in neutral):
-            shown = " or ".join(repr(accepted) for accepted in neutral)
-            raise ApiError(f"{name} is not supported: leave it out (or send {shown})", param=name)
+            accepted_values = " or ".join(repr(accepted) for accepted in neutral)
+            raise ApiError(f"{name} is not supported: leave it out (or send {accepted_values})", param=name)
 
 
 def _api_error(kind: type[BaseModel], error: ValidationError) -> ApiError:

@@ -109,8 +109,8 @@ def quality_table(measured: Measured) -> str:
     return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
-def _parsed(begun: Mapping[int, tuple[int, int]]) -> str:
-    return " and ".join(f"{parsed} of {texts} in {steps} steps" for steps, (parsed, texts) in begun.items())
+def _parsed(counts: Mapping[int, tuple[int, int]]) -> str:
+    return " and ".join(f"{parsed} of {texts} in {steps} steps" for steps, (parsed, texts) in counts.items())
 
 
 def _share(value: float) -> str:

@@ -30,37 +30,37 @@ class Progress:
 
 def save(folder: Path, progress: Progress, settings: dict[str, Any], parts: dict[str, dict[str, Tensor]]) -> None:
     """Write a checkpoint; the previous checkpoint stays until the new one is complete."""
-    fresh, current, old = folder / "checkpoint.new", folder / "checkpoint", folder / "checkpoint.old"
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
+    new, current, old = folder / "checkpoint.new", folder / "checkpoint", folder / "checkpoint.old"
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
     flat = {
         f"{part}/{name}": tensor.detach().contiguous()
         for part, named in parts.items()
         for name, tensor in named.items()
     }
-    save_file(flat, fresh / TENSORS)
+    save_file(flat, new / TENSORS)
     state = {"progress": dataclasses.asdict(progress), "settings": settings}
-    (fresh / STATE).write_text(json.dumps(state, indent=1))
+    (new / STATE).write_text(json.dumps(state, indent=1))
     shutil.rmtree(old, ignore_errors=True)
     if current.exists():
         current.replace(old)
-    fresh.replace(current)
+    new.replace(current)
     shutil.rmtree(old, ignore_errors=True)
 
 
 def load(folder: Path) -> tuple[Progress, dict[str, Any], dict[str, dict[str, Tensor]]] | None:
     """The last complete checkpoint of a run, or None."""
     candidates = [folder / "checkpoint", folder / "checkpoint.old"]
-    place = next((c for c in candidates if (c / STATE).is_file() and (c / TENSORS).is_file()), None)
-    if place is None:
+    stored = next((c for c in candidates if (c / STATE).is_file() and (c / TENSORS).is_file()), None)
+    if stored is None:
         return None
     try:
-        state = json.loads((place / STATE).read_text())
-        flat = load_file(place / TENSORS)
+        state = json.loads((stored / STATE).read_text())
+        flat = load_file(stored / TENSORS)
         saved = dict(state["progress"])
         progress = Progress(**{**saved, "cursor": Cursor(**saved["cursor"])})
     except Exception as error:
-        raise CheckpointError(f"the checkpoint {place} can't be read: {error}") from None
+        raise CheckpointError(f"the checkpoint {stored} can't be read: {error}") from None
     parts: dict[str, dict[str, Tensor]] = {}
     for key, tensor in flat.items():
         part, _, name = key.partition("/")

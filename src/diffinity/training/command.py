@@ -111,9 +111,13 @@ def train(
     )
     if start is not None:
         settings = replace(settings, **shape_of(start))
-    words = run_tokenizer(out, tokenizer if start is None else start.tokenizer, corpus.tokenizer_texts, vocab_size)
-    eos = end_token(words)
-    trainer = Trainer(settings, out, words, eos, corpus.source, corpus.held_out[:VALIDATION_DOCUMENTS], start)
+    used_tokenizer = run_tokenizer(
+        out, tokenizer if start is None else start.tokenizer, corpus.tokenizer_texts, vocab_size
+    )
+    eos = end_token(used_tokenizer)
+    trainer = Trainer(
+        settings, out, used_tokenizer, eos, corpus.source, corpus.held_out[:VALIDATION_DOCUMENTS], start
+    )
     finished = _watch(trainer, console)
     if trainer.accelerator.is_main_process:
         from diffinity.training.report import plot_metrics, write_samples
@@ -203,7 +207,7 @@ def shape_of(model: PretrainedLM) -> dict[str, Any]:
 
 
 def run_tokenizer(
-    out: Path, given: Path | Tokenizer | None, texts: Callable[[], list[str]], vocab_size: int
+    out: Path, source: Path | Tokenizer | None, texts: Callable[[], list[str]], vocab_size: int
 ) -> Tokenizer:
     """The run's tokenizer: its existing tokenizer, the given tokenizer, or a BPE trained on its text."""
     from diffinity.models.pretrained import read_tokenizer
@@ -212,15 +216,15 @@ def run_tokenizer(
     stored = out / "tokenizer.json"
     if stored.is_file():
         return read_tokenizer(stored)
-    if isinstance(given, Path):
-        words = read_tokenizer(given)
-    elif given is not None:
-        words = given
+    if isinstance(source, Path):
+        tokenizer = read_tokenizer(source)
+    elif source is not None:
+        tokenizer = source
     else:
-        words = train_bpe(texts(), vocab_size)
+        tokenizer = train_bpe(texts(), vocab_size)
     out.mkdir(parents=True, exist_ok=True)
-    words.save(str(stored))
-    return words
+    tokenizer.save(str(stored))
+    return tokenizer
 
 
 def end_token(tokenizer: Tokenizer) -> int:
@@ -247,8 +251,8 @@ def fit_markov_folder(
 
     if (out / CONFIG).exists():
         raise InvalidArgument(f"{out} already holds a model; name another folder")
-    words = read_tokenizer(tokenizer) if tokenizer else None
+    given_tokenizer = read_tokenizer(tokenizer) if tokenizer else None
     texts = corpus.first(documents)
-    model = fit_markov(texts, order=order, tokenizer=words, vocab_size=vocab_size)
+    model = fit_markov(texts, order=order, tokenizer=given_tokenizer, vocab_size=vocab_size)
     model.save_pretrained(out)
     console.print(f"wrote {out}: {len(model.chain.token):,} contexts of {len(texts):,} documents")

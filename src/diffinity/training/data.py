@@ -112,8 +112,8 @@ def _read_hub(name: str) -> list[str]:
         from datasets import load_dataset  # an optional dependency, and slow to import
     except ImportError:
         raise InvalidArgument("data sets of the hub need the `datasets` package: pip install datasets") from None
-    owner_name, _, rest = name.partition(":")
-    split, _, column = rest.partition(":")
+    owner_name, _, split_and_column = name.partition(":")
+    split, _, column = split_and_column.partition(":")
     column = column or "text"
     rows = load_dataset(owner_name, split=split or "train")
     if column not in rows.column_names:
@@ -129,8 +129,8 @@ def split_texts(texts: Sequence[str], share: float = 0.03) -> tuple[list[str], l
     (1000, True)
     """
     held_out = [zlib.crc32(text.encode()) % 10_000 < 10_000 * share for text in texts]
-    train = [text for text, held in zip(texts, held_out, strict=True) if not held]
-    validation = [text for text, held in zip(texts, held_out, strict=True) if held]
+    train = [text for text, is_held_out in zip(texts, held_out, strict=True) if not is_held_out]
+    validation = [text for text, is_held_out in zip(texts, held_out, strict=True) if is_held_out]
     return train or list(texts), validation or list(texts[:1])
 
 
@@ -210,7 +210,7 @@ def pad(rows: Sequence[Sequence[int]], length: int, eos: int) -> Tensor:
     >>> pad([[5, 6], [7]], 4, eos=0).tolist()
     [[5, 6, 0, 0], [7, 0, 0, 0]]
     """
-    out = torch.full((len(rows), length), eos, dtype=torch.long)
+    padded = torch.full((len(rows), length), eos, dtype=torch.long)
     for index, row in enumerate(rows):
-        out[index, : len(row)] = torch.tensor(row, dtype=torch.long)
-    return out
+        padded[index, : len(row)] = torch.tensor(row, dtype=torch.long)
+    return padded

@@ -43,11 +43,15 @@ def neighbour_embeddings(batches: Iterable[Tensor], vocab_size: int, dim: int, e
         torch.manual_seed(seed)
         rank = min(dim + 8, vocab_size)
         directions, strength, _ = torch.svd_lowrank(table, rank, niter=4)
-        own = F.normalize(torch.randn(vocab_size, dim), dim=1)
-    near = torch.zeros(vocab_size, dim)
+        random_directions = F.normalize(torch.randn(vocab_size, dim), dim=1)
+    neighbour_directions = torch.zeros(vocab_size, dim)
     n_directions = min(dim, rank - 1)  # the first direction is the frequency of a token
-    near[:, :n_directions] = directions[:, 1 : n_directions + 1] * strength[1 : n_directions + 1].sqrt()
-    return F.normalize((1 - OWN) ** 0.5 * F.normalize(near, dim=1) + OWN**0.5 * own, dim=1)
+    neighbour_directions[:, :n_directions] = (
+        directions[:, 1 : n_directions + 1] * strength[1 : n_directions + 1].sqrt()
+    )
+    return F.normalize(
+        (1 - OWN) ** 0.5 * F.normalize(neighbour_directions, dim=1) + OWN**0.5 * random_directions, dim=1
+    )
 
 
 def _pairs(batches: Iterable[Tensor], vocab_size: int, eos: int) -> tuple[Tensor, Tensor]:
@@ -57,17 +61,17 @@ def _pairs(batches: Iterable[Tensor], vocab_size: int, eos: int) -> tuple[Tensor
     waiting: list[Tensor] = []
 
     def counted() -> tuple[Tensor, Tensor]:
-        fresh = torch.cat(waiting) if waiting else keys[:0]
-        weights = torch.cat([counts, torch.ones(len(fresh), dtype=torch.float64)])
-        pairs, at = torch.cat([keys, fresh]).unique(return_inverse=True)  # type: ignore[no-untyped-call]
-        return pairs, torch.bincount(at, weights, len(pairs))
+        new_keys = torch.cat(waiting) if waiting else keys[:0]
+        weights = torch.cat([counts, torch.ones(len(new_keys), dtype=torch.float64)])
+        pairs, index_of_pair = torch.cat([keys, new_keys]).unique(return_inverse=True)  # type: ignore[no-untyped-call]
+        return pairs, torch.bincount(index_of_pair, weights, len(pairs))
 
     for tokens in batches:
-        for place, offset in enumerate(OFFSETS):
-            here = tokens[:, max(0, -offset) : tokens.shape[1] - max(0, offset)].flatten()
-            there = tokens[:, max(0, offset) : tokens.shape[1] + min(0, offset)].flatten()
-            inside = (here != eos) | (there != eos)
-            waiting.append((here * wide + place * vocab_size + there)[inside])
+        for offset_index, offset in enumerate(OFFSETS):
+            token = tokens[:, max(0, -offset) : tokens.shape[1] - max(0, offset)].flatten()
+            neighbour = tokens[:, max(0, offset) : tokens.shape[1] + min(0, offset)].flatten()
+            inside = (token != eos) | (neighbour != eos)
+            waiting.append((token * wide + offset_index * vocab_size + neighbour)[inside])
         if sum(map(len, waiting)) > COUNTED_TOGETHER:
             keys, counts = counted()
             waiting.clear()

@@ -65,10 +65,10 @@ class _ReadoutLoss(torch.autograd.Function):
         readout = weight.to(product_type)
         for start in range(0, rows, ROWS):
             part = slice(start, start + ROWS)
-            x, wanted = hidden[part].to(product_type), targets[part]
+            x, target_ids = hidden[part].to(product_type), targets[part]
             skip = None if analytic is None else analytic[part]
             logits = _logits(x, readout, bias, skip, embedding)
-            at = torch.arange(len(wanted)), wanted
+            at = torch.arange(len(target_ids)), target_ids
             gradient = logits.softmax(dim=1)
             nats[part] = -gradient[at].clamp(min=SMALLEST).log()
             gradient[at] -= 1.0

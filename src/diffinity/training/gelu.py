@@ -46,13 +46,13 @@ def _value_and_slope(x: NDArray[np.float32], value: NDArray[np.float32], slope: 
     for i in range(x.shape[0]):
         square = x[i] * x[i]
         power = min(max(-x[i] * (LINEAR + CUBIC * square) * LOG2_E, lowest), highest)
-        whole = np.floor(power + half)
-        rest = power - whole
+        exponent = np.floor(power + half)
+        fraction = power - exponent
         exp2 = EXP2[0]
         for k in range(1, 6):
-            exp2 = exp2 * rest + EXP2[k]
-        exp2 = exp2 * rest + one
-        bits = np.int32((np.int32(whole) + np.int32(127)) << np.int32(23))
+            exp2 = exp2 * fraction + EXP2[k]
+        exp2 = exp2 * fraction + one
+        bits = np.int32((np.int32(exponent) + np.int32(127)) << np.int32(23))
         scale: np.float32 = _float_of_bits(bits)  # type: ignore[call-arg]
         odds = exp2 * scale
         sigmoid = one / (one + odds)

@@ -79,9 +79,9 @@ class AdaptiveNoise:
         return self._with_uniform(self._slope()) if (self.seen > 0).sum() >= 2 else self.density
 
     def _curve(self) -> NDArray[np.float64]:
-        known = self.seen > 0
+        has_data = self.seen > 0
         at = np.arange(self.bins)
-        return np.maximum.accumulate(np.interp(at, at[known], self.loss[known]))
+        return np.maximum.accumulate(np.interp(at, at[has_data], self.loss[has_data]))
 
     def _slope(self) -> NDArray[np.float64]:
         gradient = np.gradient(self._curve())
@@ -108,8 +108,8 @@ def fit_schedule(noise: AdaptiveNoise, steps: int = 1500) -> NoiseSchedule:
     True
     """
     t = torch.linspace(0, 1, 257, dtype=torch.float64)
-    wanted = torch.from_numpy(noise.gamma_at(t.numpy(), noise.sampling_density()))
-    wanted = (wanted - noise.gamma_0) / (noise.gamma_1 - noise.gamma_0)
+    target = torch.from_numpy(noise.gamma_at(t.numpy(), noise.sampling_density()))
+    target = (target - noise.gamma_0) / (noise.gamma_1 - noise.gamma_0)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         schedule = NoiseSchedule()
@@ -122,6 +122,6 @@ def fit_schedule(noise: AdaptiveNoise, steps: int = 1500) -> NoiseSchedule:
     for step in range(steps):
         optimizer.param_groups[0]["lr"] = 0.02 * (1 - step / steps)
         optimizer.zero_grad()
-        nn.functional.mse_loss(schedule(t), wanted).backward()  # type: ignore[no-untyped-call]
+        nn.functional.mse_loss(schedule(t), target).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     return schedule.requires_grad_(False)

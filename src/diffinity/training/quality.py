@@ -39,14 +39,14 @@ def quality(
 
     `training` is read once, to look for the texts' sentences; without a `judge` there is no perplexity.
     """
-    begun = [text for text in texts if text.lstrip().startswith("{")]
+    json_texts = [text for text in texts if text.lstrip().startswith("{")]
     english = english_only(texts)
     return Quality(
         texts=len(texts),
         perplexity=perplexity(judge, texts) if judge else math.nan,
         held_out_perplexity=perplexity(judge, held_out) if judge else math.nan,
-        json_like=len(begun),
-        json_parsed=sum(map(parses, begun)) / len(begun) if begun else None,
+        json_like=len(json_texts),
+        json_parsed=sum(map(parses, json_texts)) / len(json_texts) if json_texts else None,
         english=len(english),
         distinct_2=distinct_2(english),
         held_out_distinct_2=distinct_2(english_only(held_out)[: len(english)]),
@@ -111,8 +111,8 @@ def known_share(texts: Sequence[str], training: Iterable[str]) -> float:
     >>> known_share(["The cat sat down. The dog ran away."], ["So it was. The cat sat down."])
     0.5
     """
-    wanted = [one_name(sentence) for text in texts for sentence in sentences(text)]
-    unseen = set(wanted)
+    all_sentences = [one_name(sentence) for text in texts for sentence in sentences(text)]
+    unseen = set(all_sentences)
     for document in training:
         unseen.difference_update(map(one_name, sentences(document)))
-    return sum(sentence not in unseen for sentence in wanted) / max(1, len(wanted))
+    return sum(sentence not in unseen for sentence in all_sentences) / max(1, len(all_sentences))

@@ -53,7 +53,7 @@ def export(
     The diffusion model gets the bigrams of the training documents `data`.
     """
     models: dict[str, PretrainedLM] = {}
-    for name, place in FOLDERS.items():
+    for name, name_of_folder in FOLDERS.items():
         source = runs / name / "model"
         if not source.is_dir():
             continue
@@ -64,22 +64,22 @@ def export(
             if data is not None:
                 documents = data.first(BIGRAM_DOCUMENTS)
                 model.bigrams = fit_bigrams(documents, model.tokenizer, model.eos_token_id or 0)
-        if (folder / place).exists():
-            shutil.rmtree(folder / place)
-        model.save_pretrained(folder / place)
-        models[name] = KINDS[name].from_pretrained(str(folder / place))
+        if (folder / name_of_folder).exists():
+            shutil.rmtree(folder / name_of_folder)
+        model.save_pretrained(folder / name_of_folder)
+        models[name] = KINDS[name].from_pretrained(str(folder / name_of_folder))
     return models
 
 
 def free_samples(model: PlaidLM, n: int = SAMPLES) -> tuple[list[str], float]:
     """n unconstrained texts at the defaults, and the seconds of one run of 128 steps at batch 1."""
-    written: list[str] = []
+    generated: list[str] = []
     for length in LENGTHS:
-        seeds = [(0, len(written) + i) for i in range(n // len(LENGTHS))]
-        written += [text.text for text in Generator(model, None, length=length)(len(seeds), seeds=seeds)]
+        seeds = [(0, len(generated) + i) for i in range(n // len(LENGTHS))]
+        generated += [text.text for text in Generator(model, None, length=length)(len(seeds), seeds=seeds)]
     started = time.perf_counter()
     sample(model, 1, LENGTH, num_inference_steps=128, seed=1)
-    return written, time.perf_counter() - started
+    return generated, time.perf_counter() - started
 
 
 def constrained_samples(model: PlaidLM) -> list[str]:
@@ -104,26 +104,26 @@ def choices(model: PlaidLM) -> dict[str, int]:
     return {colour: counts[colour] for colour in COLOURS}
 
 
-def judged(written: Sequence[str]) -> GrammarCounts:
+def judged(samples: Sequence[str]) -> GrammarCounts:
     """The grammar judge's counts for texts; empty if it is not installed."""
     if not grammar.available():
         return GrammarCounts()
-    return GrammarCounts.of([verdict for verdicts in grammar.judge(written) for verdict in verdicts])
+    return GrammarCounts.of([verdict for verdicts in grammar.judge(samples) for verdict in verdicts])
 
 
 def measure(model: PlaidLM, data: TrainingData, judge: AutoregressiveLM | None) -> Measured:
     """All measurements on the card of the diffusion model; takes some minutes."""
-    written, seconds = free_samples(model)
+    samples, seconds = free_samples(model)
     held_out = data.held_out[:HELD_OUT_DOCUMENTS]
     return Measured(
-        quality=quality(written, held_out, judge, data.first(TRAINING_DOCUMENTS)),
-        samples=written,
+        quality=quality(samples, held_out, judge, data.first(TRAINING_DOCUMENTS)),
+        samples=samples,
         seconds=seconds,
         length=LENGTH,
         lengths=LENGTHS,
         held_out=len(held_out),
         training_documents=TRAINING_DOCUMENTS,
-        free=judged(english_only(written)),
+        free=judged(english_only(samples)),
         constrained=judged(constrained_samples(model)),
         real=judged(english_only(held_out)),
         begun_json=begun_json(model),
@@ -142,31 +142,31 @@ def main() -> None:
     parser.add_argument("--best-of", type=int, default=4)
     parser.add_argument("--note", default="", help="what a reader must know about how these weights came about")
     parser.add_argument("--threads", type=int, default=1)
-    chosen = parser.parse_args()
-    torch.set_num_threads(chosen.threads)
-    data = read_training_data(chosen.corpus)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    data = read_training_data(arguments.corpus)
     defaults = SamplingDefaults(
-        chosen.steps,
+        arguments.steps,
         LENGTH,
-        chosen.score_temp,
-        best_of=chosen.best_of,
+        arguments.score_temp,
+        best_of=arguments.best_of,
         draft_scorer="embedded-autoregressive",
     )
-    models = export(chosen.runs, chosen.out, defaults, data)
+    models = export(arguments.runs, arguments.out, defaults, data)
     for name in ("autoregressive", "masked"):
         if name in models:
-            card = transformer_card(name, models[name], chosen.runs, chosen.note)
-            (chosen.out / FOLDERS[name] / "README.md").write_text(card)
+            card = transformer_card(name, models[name], arguments.runs, arguments.note)
+            (arguments.out / FOLDERS[name] / "README.md").write_text(card)
     if "plaid" not in models:
         return
-    folder = chosen.out / FOLDERS["plaid"]
+    folder = arguments.out / FOLDERS["plaid"]
     model = load(folder)
     assert isinstance(model, PlaidLM)
     judge = models.get("autoregressive") or load("embedded-autoregressive")
     assert isinstance(judge, AutoregressiveLM)
     measured = measure(model, data, judge)
-    (folder / "README.md").write_text(diffusion_card(model, chosen.runs, measured, chosen.note))
-    picture = chosen.runs / "plaid" / "metrics.png"
+    (folder / "README.md").write_text(diffusion_card(model, arguments.runs, measured, arguments.note))
+    picture = arguments.runs / "plaid" / "metrics.png"
     if picture.is_file():
         shutil.copy(picture, folder / "losses.png")
     print(quality_table(measured))

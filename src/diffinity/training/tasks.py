@@ -90,8 +90,8 @@ def end_token_weights(tokens: Tensor, eos: int, generator: torch.Generator) -> T
     ([1.0, 1.0, 1.0, 1.0], [0.0, 8.0])
     """
     padding = tokens.eq(eos).long().cumsum(dim=1) > END_TOKENS_READ
-    read = torch.rand(tokens.shape, generator=generator).to(tokens.device) < PADDING_SHARE
-    return torch.where(padding, read / PADDING_SHARE, 1.0)
+    is_sampled = torch.rand(tokens.shape, generator=generator).to(tokens.device) < PADDING_SHARE
+    return torch.where(padding, is_sampled / PADDING_SHARE, 1.0)
 
 
 def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
@@ -112,14 +112,14 @@ class BiasWarmUp:
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
-        self.taken = 0
+        self.steps_done = 0
 
     @property
     def scale(self) -> float:
-        return min(1.0, (self.taken + 1) / (self.steps + 1))
+        return min(1.0, (self.steps_done + 1) / (self.steps + 1))
 
     def tensor(self) -> Tensor:
-        return torch.tensor(self.taken)
+        return torch.tensor(self.steps_done)
 
 
 class DiffusionTask:
@@ -150,17 +150,17 @@ class DiffusionTask:
 
     def loss(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
         batch, length = tokens.shape
-        whole = batch - round(self.mixed * batch)
-        gamma = self.noise.draw(whole, generator)
-        mixed, asked = given_and_asked(batch - whole, length, generator)
-        levels = torch.cat([gamma[:, None].expand(whole, length), mixed]).to(tokens.device)
+        n_uniform = batch - round(self.mixed * batch)
+        gamma = self.noise.draw(n_uniform, generator)
+        mixed, asked = given_and_asked(batch - n_uniform, length, generator)
+        levels = torch.cat([gamma[:, None].expand(n_uniform, length), mixed]).to(tokens.device)
         # Given positions have a loss of nearly zero, so they skip the readout, which costs as much as four blocks.
-        weights = torch.cat([torch.ones(whole, length), asked.float()]).to(tokens.device)
+        weights = torch.cat([torch.ones(n_uniform, length), asked.float()]).to(tokens.device)
         if self.eos is not None:
             weights *= end_token_weights(tokens, self.eos, generator)
         mean, nats = self.nats(tokens, levels, generator, SELF_CONDITIONED, weights)
-        self.bias.taken += 1
-        self.noise.record(gamma, (weights * nats)[:whole].mean(dim=1).cpu())
+        self.bias.steps_done += 1
+        self.noise.record(gamma, (weights * nats)[:n_uniform].mean(dim=1).cpu())
         self._until_refresh -= 1
         if self._until_refresh <= 0:
             self.noise.refresh()
@@ -231,7 +231,7 @@ class DiffusionTask:
     def load(self, tensors: dict[str, Tensor]) -> None:
         self.noise.load(tensors)
         self._until_refresh = int(tensors["until_refresh"])
-        self.bias.taken = int(tensors["bias_steps"])
+        self.bias.steps_done = int(tensors["bias_steps"])
 
     def export(self, tokenizer: Tokenizer, eos: int, defaults: SamplingDefaults) -> PlaidLM:
         modules = PlaidModules(self.network.model.config)
@@ -275,7 +275,7 @@ class BoundTask:
 
         all_gammas = torch.cat([low.expand(n_reconstruct), gamma])
         logits = self._logits(x, all_gammas, embedding, generator)
-        self.bias.taken += torch.is_grad_enabled() and self.network.training
+        self.bias.steps_done += torch.is_grad_enabled() and self.network.training
         reconstruction = F.cross_entropy(
             logits[:n_reconstruct].transpose(1, 2), tokens[:n_reconstruct], reduction="none"
         ).mean()
@@ -313,7 +313,7 @@ class BoundTask:
         return {"bias_steps": self.bias.tensor()}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        self.bias.taken = int(tensors["bias_steps"])
+        self.bias.steps_done = int(tensors["bias_steps"])
 
     def export(self, tokenizer: Tokenizer, eos: int, defaults: SamplingDefaults) -> PlaidLM:
         modules = PlaidModules(self.network.model.config)
@@ -339,19 +339,19 @@ class _SquaredLossGradient:
 
 def transformer_loss(
     network: Transformer,
-    seen: Tensor,
+    inputs: Tensor,
     targets: Tensor,
     weights: Tensor,
     bfloat16: bool,
     total: float | None = None,
 ) -> Tensor:
-    """The weighted mean cross-entropy of targets (B, L) for the network's input `seen` (B, L).
+    """The weighted mean cross-entropy of targets (B, L) for the network's input `inputs` (B, L).
 
     Positions of weight 0 (B, L) are not read out. The weighted sum is divided by `total`, by default the sum of
     the weights.
     """
-    with torch.autocast(seen.device.type, torch.bfloat16, enabled=bfloat16):
-        hidden = network.features(seen).flatten(0, 1)
+    with torch.autocast(inputs.device.type, torch.bfloat16, enabled=bfloat16):
+        hidden = network.features(inputs).flatten(0, 1)
     weights = (weights / (weights.sum() if total is None else total)).flatten()
     counted = weights > 0
     readout = network.output_linear
@@ -408,9 +408,9 @@ class MaskedTask:
         share = share[torch.randperm(batch, generator=generator)].clamp(min=self.smallest_share)
         masked = (torch.rand(tokens.shape, generator=generator) < share[:, None]).to(tokens.device)
         share = share.to(tokens.device)
-        seen = tokens.masked_fill(masked, self.network.config.vocab_size)
+        inputs = tokens.masked_fill(masked, self.network.config.vocab_size)
         weights = masked / share[:, None] * end_token_weights(tokens, self.eos, generator)
-        return transformer_loss(self.network, seen, tokens, weights, self.bfloat16, total=tokens.numel())
+        return transformer_loss(self.network, inputs, tokens, weights, self.bfloat16, total=tokens.numel())
 
     @torch.no_grad()
     def validate(self, tokens: Tensor, generator: torch.Generator) -> dict[str, float]:

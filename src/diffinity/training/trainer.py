@@ -169,8 +169,8 @@ class Trainer:
         ours, theirs = _plain(self.settings), {**_plain(TrainingSettings()), **settings}
         different = [name for name in ours if name not in ADJUSTABLE and ours[name] != theirs[name]]
         if different:
-            told = ", ".join(f"{name} was {theirs[name]!r} and is {ours[name]!r}" for name in different)
-            raise CheckpointError(f"{self.folder} holds a run with other settings ({told}); use another folder")
+            changes = ", ".join(f"{name} was {theirs[name]!r} and is {ours[name]!r}" for name in different)
+            raise CheckpointError(f"{self.folder} holds a run with other settings ({changes}); use another folder")
         self.task.network.load_state_dict(parts["network"])
         self.average = parts["average"]
         self.task.load(parts.get("task", {}))
@@ -182,14 +182,14 @@ class Trainer:
         """Load a finished model's weights; optimisers and a diffusion model's noise density start fresh."""
         check_same_kind(self.settings.kind, model)
         network = self.task.network
-        wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
-        given = {name: value.float() for name, value in model.tensors().items()}
-        if {name: tuple(value.shape) for name, value in given.items()} != wanted:
+        expected_shapes = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+        weights = {name: value.float() for name, value in model.tensors().items()}
+        if {name: tuple(value.shape) for name, value in weights.items()} != expected_shapes:
             raise InvalidArgument("the model to start from has another shape than these settings")
-        network.load_state_dict(given)
+        network.load_state_dict(weights)
         self.average = {name: p.detach().clone() for name, p in network.named_parameters()}
         if isinstance(self.task, DiffusionTask | BoundTask):
-            self.task.bias.taken = self.settings.bias_warmup
+            self.task.bias.steps_done = self.settings.bias_warmup
 
     def _start_embeddings(self, matrix: Tensor) -> None:
         batches = (batch for block in range(EMBEDDING_BLOCKS) for batch in self.batches.block(block))
@@ -237,9 +237,9 @@ class Trainer:
                     self.progress.step + 1, self.progress.tokens + tokens.numel(), seconds_before + elapsed, cursor
                 )
                 step = self.progress.step
-                done = step == self.settings.steps
-                validation = self.validate() if step % validate_every == 0 or done else None
-                if on_report and (validation or step % report_every == 0 or done):
+                is_last = step == self.settings.steps
+                validation = self.validate() if step % validate_every == 0 or is_last else None
+                if on_report and (validation or step % report_every == 0 or is_last):
                     speed = (self.progress.tokens - tokens_at_start) / max(elapsed, 1e-9)
                     report = Report(self.progress, running, speed, validation)
                     self._record(report)
@@ -251,9 +251,9 @@ class Trainer:
 
     def _step(self, tokens: Tensor) -> float:
         """One optimiser step on a batch, which is divided between the processes."""
-        here, of = self.accelerator.process_index, self.accelerator.num_processes
-        tokens = tokens[here::of].to(self.accelerator.device)
-        generator = step_generator(self.settings.seed, self.progress.step, here)
+        process, n_processes = self.accelerator.process_index, self.accelerator.num_processes
+        tokens = tokens[process::n_processes].to(self.accelerator.device)
+        generator = step_generator(self.settings.seed, self.progress.step, process)
         network = self.task.network
         network.train()
         loss = self.task.loss(tokens, generator)
@@ -264,7 +264,7 @@ class Trainer:
             )
         loss.backward()  # type: ignore[no-untyped-call]
         trained = [p for p in network.parameters() if p.grad is not None]
-        if of > 1:
+        if n_processes > 1:
             gradients = [p.grad for p in trained if p.grad is not None]
             flat = self.accelerator.reduce(nn.utils.parameters_to_vector(gradients), reduction="mean")
             nn.utils.vector_to_parameters(flat, gradients)
@@ -275,22 +275,22 @@ class Trainer:
                 group["lr"] = rate * group["full_lr"]
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        keep = min(self.settings.ema, (1 + self.progress.step) / (10 + self.progress.step))
+        decay = min(self.settings.ema, (1 + self.progress.step) / (10 + self.progress.step))
         with torch.no_grad():
             named = dict(network.named_parameters())
-            torch._foreach_lerp_(list(self.average.values()), [named[n] for n in self.average], 1 - keep)
+            torch._foreach_lerp_(list(self.average.values()), [named[n] for n in self.average], 1 - decay)
         return float(loss.detach())
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """The network with its averaged parameters."""
         network = self.task.network
-        own = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
+        parameters = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
         network.load_state_dict(self.average, strict=False)
         try:
             yield
         finally:
-            network.load_state_dict(own, strict=False)
+            network.load_state_dict(parameters, strict=False)
 
     def validate(self) -> dict[str, float]:
         """Losses of the averaged network on the held-out documents, always with the same noise."""
@@ -340,10 +340,12 @@ def check_same_kind(kind: str, model: PretrainedLM) -> None:
 def make_optimizers(network: nn.Module, settings: TrainingSettings) -> list[optim.Optimizer]:
     """Muon for the matrices inside the blocks, AdamW for everything else."""
     hidden = [p for name, p in network.named_parameters() if p.requires_grad and is_hidden_matrix(name, p)]
-    other = [p for name, p in network.named_parameters() if p.requires_grad and not is_hidden_matrix(name, p)]
+    other_parameters = [
+        p for name, p in network.named_parameters() if p.requires_grad and not is_hidden_matrix(name, p)
+    ]
     muon = Muon([{"params": hidden, "full_lr": settings.muon_lr}], lr=settings.muon_lr, bfloat16=settings.bfloat16)
     adam = optim.AdamW(
-        [{"params": other, "full_lr": settings.adam_lr}],
+        [{"params": other_parameters, "full_lr": settings.adam_lr}],
         lr=settings.adam_lr,
         betas=(0.9, 0.98),
         weight_decay=0.0,

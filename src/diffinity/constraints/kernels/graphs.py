@@ -1,7 +1,7 @@
 """Loops over graphs: grouping edges, reachability, breadth-first numbering, byte ranges to classes.
 
-Arrays are made outside the compiled loops: each kind that a loop makes itself adds a tenth of a second to the
-first run after installation.
+Arrays are allocated outside the compiled loops: each array type that a loop allocates adds a tenth of a second to
+the first run after installation.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _place(key: I32, place: I64, order: I32) -> None:
 
 
 def reach(first: I64, order: I32, other: I32, seen: Bools) -> None:
-    """Mark all that can be reached from what is marked in `seen`, over edges grouped by `first` and `order`."""
+    """Mark all states in `seen` that the marked states reach, over edges grouped by `first` and `order`."""
     _reach(first, order, other, seen, np.empty(seen.shape[0], np.int32))
 
 
@@ -95,7 +95,7 @@ def _breadth_first(table: I32, order: I32, seen: Bools) -> None:
 
 @njit(nogil=True, cache=True)
 def count_class_edges(source: I32, low: I32, high: I32, byte_class: I32) -> int:
-    """How many (state, class, state) edges the byte ranges make."""
+    """The number of (state, class, state) edges of the byte ranges."""
     n_classes = byte_class.max() + 1
     last = np.full(n_classes, -1, np.int64)
     total = 0
@@ -119,7 +119,7 @@ def expand_class_edges(
     out_class: I32,
     out_target: I32,
 ) -> None:
-    """Write each byte range as one edge per class that it holds."""
+    """Write each byte range as one edge per class in it."""
     n_classes = byte_class.max() + 1
     last = np.full(n_classes, -1, np.int64)
     total = 0

@@ -20,9 +20,9 @@ def _close(
     mark: I32,
     stamp: int,
     stack: I32,
-    found: I32,
+    closure: I32,
 ) -> tuple[int, np.uint64, int | np.int64]:
-    """The important states that targets[begin:end] reach without reading: their number, hash, and the work."""
+    """The important states in the ε-closure of targets[begin:end]: their number, hash, and the steps taken."""
     size = 0
     walked = end - begin
     code = np.uint64(0)
@@ -36,7 +36,7 @@ def _close(
             top -= 1
             q = stack[top]
             if important[q]:
-                found[size] = q
+                closure[size] = q
                 size += 1
                 code += mix(q)
             walked += eps_first[q + 1] - eps_first[q] + 1
@@ -53,7 +53,7 @@ def _close(
 def _intern(
     size: int,
     code: np.uint64,
-    found: I32,
+    closure: I32,
     mark: I32,
     stamp: int,
     accepting: Bools,
@@ -64,19 +64,19 @@ def _intern(
     is_final: Bools,
     ctl: I64,
 ) -> int:
-    """The number of the subset in found[:size], new or known; -2 or -3 when an array must grow first."""
+    """The number of the subset in closure[:size], new or known; −2 or −3 if an array must grow first."""
     mask = np.uint64(slots.shape[0] - 1)
     slot = code & mask
     while slots[slot] >= 0:
-        known = slots[slot]
-        if codes[known] == code and first[known + 1] - first[known] == size:
+        subset = slots[slot]
+        if codes[subset] == code and first[subset + 1] - first[subset] == size:
             same = True
-            for i in range(first[known], first[known + 1]):
+            for i in range(first[subset], first[subset + 1]):
                 if mark[pool[i]] != stamp:
                     same = False
                     break
             if same:
-                return known
+                return subset
         slot = (slot + np.uint64(1)) & mask
     n = ctl[0]
     if n >= codes.shape[0]:
@@ -86,8 +86,8 @@ def _intern(
         return -GROW_POOL
     final = False
     for i in range(size):
-        pool[first[n] + i] = found[i]
-        final = final or accepting[found[i]]
+        pool[first[n] + i] = closure[i]
+        final = final or accepting[closure[i]]
     first[n + 1] = first[n] + size
     codes[n] = code
     is_final[n] = final
@@ -119,7 +119,7 @@ def subsets(
     accepting: Bools,
     mark: I32,
     stack: I32,
-    found: I32,
+    closure: I32,
     sorted_to: I32,
     memo: I32,
     begin: I64,
@@ -132,20 +132,21 @@ def subsets(
     table: I32,
     ctl: I64,
 ) -> int:
-    """Subset construction from where ctl says; ctl = [subsets known, subsets expanded, stamp, pool wanted,
-    steps left]. Where no subset is known, that of the state in start (1,) is the first; `pool` must have room
-    for every state.
+    """Continue the subset construction.
 
-    A subset holds only important states: those that read something or accept. `memo[q]` is the subset that
-    reading into q alone gives, so that deterministic stretches of the machine cost one lookup per edge.
+    ctl = [subsets known, subsets expanded, stamp, pool size required, steps left]. If no subset is known, the
+    first is that of the state in start (1,); `pool` must have room for every state.
+
+    A subset contains only important states: those with transitions, or accepting. `memo[q]` is the subset of a
+    transition into q alone, so that deterministic parts of the machine cost one lookup per edge.
     """
     n_classes = table.shape[1]
     if ctl[0] == 0:
         ctl[2] += 1
         size, code, walked = _close(
-            start, ctl[1], ctl[1] + 1, eps_first, eps_to, important, mark, ctl[2], stack, found
+            start, ctl[1], ctl[1] + 1, eps_first, eps_to, important, mark, ctl[2], stack, closure
         )
-        _intern(size, code, found, mark, ctl[2], accepting, pool, first, codes, slots, is_final, ctl)
+        _intern(size, code, closure, mark, ctl[2], accepting, pool, first, codes, slots, is_final, ctl)
     while ctl[1] < ctl[0]:
         if ctl[-1] < 0:
             return TICK
@@ -176,7 +177,7 @@ def subsets(
                 table[s, c] = memo[sorted_to[low]]
                 continue
             if c > 0 and low - begin[c - 1] == high - low:
-                # Neighbouring classes mostly differ in few states only: the same targets, the same subset.
+                # Neighbouring classes mostly differ in few states only: equal targets give the same subset.
                 shift = high - low
                 same = True
                 for i in range(low, high):
@@ -188,12 +189,12 @@ def subsets(
                     continue
             ctl[2] += 1
             size, code, walked = _close(
-                sorted_to, low, high, eps_first, eps_to, important, mark, ctl[2], stack, found
+                sorted_to, low, high, eps_first, eps_to, important, mark, ctl[2], stack, closure
             )
             ctl[-1] -= 4 * size + 2 * walked
             if size == 0:
                 continue
-            known = _intern(size, code, found, mark, ctl[2], accepting, pool, first, codes, slots, is_final, ctl)
+            known = _intern(size, code, closure, mark, ctl[2], accepting, pool, first, codes, slots, is_final, ctl)
             if known < 0:
                 return -known
             if high - low == 1:

@@ -1,4 +1,4 @@
-"""The loop that makes a trie of sorted words."""
+"""The loop that builds a trie of sorted words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop that writes a table over character classes as one over the bytes of UTF-8."""
+"""The loop that converts a table over character classes into a table over the bytes of UTF-8."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from diffinity.constraints.kernels.graphs import mix
 
 NONE = -1  # no such character, or no such byte
 
-# What numba passes around as plain tuples: the arrays of a tree (see `utf8.Tree`), of keys (hash, first in pool,
+# Plain tuples, as numba takes them: the arrays of a tree (see `utf8.Tree`), of keys (hash, first in pool,
 # node, byte state, pool, slots), of byte states (hash, first edge, slots), of edges (tail, label, head).
 TreeArrays = tuple[I64, I32, I32, I32, I64, I32, Bools, I32, I32, Bools, I32]
 Keys = tuple[U64, I64, I32, I32, I32, I32]
@@ -30,7 +30,7 @@ Edges = tuple[I32, I32, I32]
 
 @njit(nogil=True, cache=True)
 def rehash(codes: U64, n: int, slots: I32) -> None:
-    """Hash the first n codes into new, larger slots; code 0 is not to be found by hashing."""
+    """Hash the first n codes into new, larger slots; code 0 is not hashed."""
     mask = np.uint64(slots.shape[0] - 1)
     for i in range(n):
         if codes[i] != np.uint64(0):
@@ -80,7 +80,7 @@ def _add_key(code: np.uint64, v: int, row: I32, labels: I32, begin: int, end: in
 
 @njit(nogil=True, cache=True, inner=True)
 def _state_of_edges(n_edges: int | np.int64, states: States, edges: Edges, ctl: I64) -> int:
-    """The byte state whose edges are those just written behind the last ones: a known one, or a new one."""
+    """The byte state with the edges that were written last: a known state, or a new one."""
     codes, first, slots = states
     tail, label, head = edges
     begin = ctl[2]
@@ -98,8 +98,8 @@ def _state_of_edges(n_edges: int | np.int64, states: States, edges: Edges, ctl: 
         if codes[state] == code:
             same = True
             for e in range(n_edges):
-                there = at + e
-                if tail[there] != state or label[there] != label[begin + e] or head[there] != head[begin + e]:
+                edge = at + e
+                if tail[edge] != state or label[edge] != label[begin + e] or head[edge] != head[begin + e]:
                     same = False
                     break
             if same:
@@ -118,20 +118,20 @@ def _state_of_edges(n_edges: int | np.int64, states: States, edges: Edges, ctl: 
 
 @njit(nogil=True, cache=True, inner=True)
 def _any_bytes_then(
-    one: int, level: int, continuation: I32, uniform: I32, states: States, edges: Edges, ctl: I64
+    target: int, level: int, continuation: I32, uniform: I32, states: States, edges: Edges, ctl: I64
 ) -> int:
-    """The byte state that takes any `level` continuation bytes and then is in state `one` of the table."""
+    """The byte state that reads any `level` continuation bytes and leads to state `target` of the table."""
     tail, label, head = edges
-    below = one
+    below = target
     for k in range(level):
-        if uniform[k, one] < 0:
-            uniform[k, one] = ctl[0]
+        if uniform[k, target] < 0:
+            uniform[k, target] = ctl[0]
             states[0][ctl[0]] = np.uint64(0)
             for c in continuation:
                 tail[ctl[2]], label[ctl[2]], head[ctl[2]] = ctl[0], c, below
                 ctl[2] += 1
             ctl[0] += 1
-        below = uniform[k, one]
+        below = uniform[k, target]
     return below
 
 
@@ -146,14 +146,14 @@ def expand(
     edges: Edges,
     ctl: I64,
 ) -> int:
-    """Make the byte states and edges of every state of the table, from where ctl says.
+    """Create the byte states and edges of every state of the table; continues from ctl.
 
     ctl = [byte states, table states done, edges, keys, steps left]. local[v] is the byte state of tree node v
-    under the table state at hand, NONE where nothing is accepted. A state of the table is done again from its
-    beginning after an array has grown; what it has found by then is found again, and its own edges come last.
+    for the current table state, NONE if nothing is accepted. After an array has grown, the current table state is
+    repeated from its beginning: its byte states are looked up again, and its own edges come last.
 
-    States are told apart by their edges, from the leaves up, and those of the table are different already: what
-    comes out is minimal.
+    Byte states are compared by their edges, from the leaves up, and the states of the table already differ. So
+    the result is minimal.
     """
     (
         child_first,
@@ -178,12 +178,12 @@ def expand(
         for v in range(3, level.shape[0]):
             begin, end = label_first[v], label_first[v + 1]
             ctl[-1] -= end - begin + 1
-            one = row[labels[begin]]
+            target = row[labels[begin]]
             same, some = True, False
             code = mix(v)
             for i in range(begin, end):
                 t = row[labels[i]]
-                same = same and t == one
+                same = same and t == target
                 some = some or t >= 0
                 code = mix(np.int64(code ^ np.uint64(t + 1)))
             local[v] = NONE
@@ -197,7 +197,7 @@ def expand(
             if ctl[3] + 1 >= keys[0].shape[0] or keys[1][ctl[3]] + end - begin > keys[4].shape[0]:
                 return GROW_POOL
             if same and full[v]:
-                local[v] = _any_bytes_then(one, level[v], continuation, uniform, states, edges, ctl)
+                local[v] = _any_bytes_then(target, level[v], continuation, uniform, states, edges, ctl)
                 continue
             if code == np.uint64(0):
                 code = np.uint64(1)

@@ -59,17 +59,17 @@ def collect(
     for name in places:
         known_source(name)
     english: list[Document] = []
-    for name, place in places.items():
+    for name, path in places.items():
         form = known_source(name).form
-        documents = _distinct(name, place)
+        documents = _distinct(name, path)
         if form == "json":
             yield from documents
         else:
             english.extend(documents)
     counts = word_counts(document.text for document in english)
-    known = frozenset(word for word, count in counts.items() if count >= rarest_word)
-    known |= {name.lower() for name in (*MEN, *WOMEN)}
-    english = [document for document in english if only_known_words(document.text, known)]
+    known_words = frozenset(word for word, count in counts.items() if count >= rarest_word)
+    known_words |= {name.lower() for name in (*MEN, *WOMEN)}
+    english = [document for document in english if only_known_words(document.text, known_words)]
     sentences = [document for document in english if known_source(document.source).form == "sentences"]
     triples = Counter(triple for document in sentences for triple in word_triples(without_names(document.text)))
     for document in english:
@@ -79,19 +79,19 @@ def collect(
             yield document
 
 
-def _distinct(name: str, place: str | Path) -> Iterator[Document]:
+def _distinct(name: str, path: str | Path) -> Iterator[Document]:
     form = known_source(name).form
-    seen: set[int] = set()
+    seen_keys: set[int] = set()
     shapes: Counter[str] = Counter()
-    for raw in read_source(name, place):
+    for raw in read_source(name, path):
         for text in pieces(raw if form == "json" else plain(raw), form):
             if not well_formed(text, form):
                 continue
             shape = json_shape(text) if form == "json" else ""
             key = hash(text if form == "json" else duplicate_key(without_names(text)))
-            if key not in seen and shapes[shape] < LARGEST_SHAPE and acceptable(text):
+            if key not in seen_keys and shapes[shape] < LARGEST_SHAPE and acceptable(text):
                 shapes[shape] += form == "json"
-                seen.add(key)
+                seen_keys.add(key)
                 yield Document(name, text)
 
 

@@ -31,9 +31,9 @@ suicid terroris tits= tortur trannie tranny transgender turd vagina virgin= virg
 
 def _offensive_pattern() -> re.Pattern[str]:
     stems = _OFFENSIVE.split()
-    whole = "|".join(stem[:-1] for stem in stems if stem.endswith("="))
-    begun = "|".join(stem for stem in stems if not stem.endswith("="))
-    return re.compile(rf"\b(?:(?:{whole})\b|(?:{begun}))", re.IGNORECASE)
+    words = "|".join(stem[:-1] for stem in stems if stem.endswith("="))
+    prefixes = "|".join(stem for stem in stems if not stem.endswith("="))
+    return re.compile(rf"\b(?:(?:{words})\b|(?:{prefixes}))", re.IGNORECASE)
 
 
 _OFFENSIVE_WORD = _offensive_pattern()

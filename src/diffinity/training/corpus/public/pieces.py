@@ -41,14 +41,14 @@ def sentences_of(paragraph: str) -> list[str]:
     ['"Who is it?" asked Mr. Fox.', '"Me!" said the hen.']
     """
     parts = [part.strip() for part in _SENTENCE_END.split(paragraph) if part and part.strip()]
-    whole: list[str] = []
+    sentences: list[str] = []
     for part in parts:
         # inside an open quotation, or with a small initial, a part continues the previous sentence
-        if whole and (whole[-1].count('"') % 2 or part[0].islower()):
-            whole[-1] += " " + part
+        if sentences and (sentences[-1].count('"') % 2 or part[0].islower()):
+            sentences[-1] += " " + part
         else:
-            whole.append(part)
-    return whole
+            sentences.append(part)
+    return sentences
 
 
 def _passages(sentences: list[str]) -> Iterator[str]:
@@ -83,9 +83,9 @@ def _json_values(text: str) -> Iterator[str]:
 def _short_values(value: Any) -> Iterator[str]:
     if not isinstance(value, dict | list) or not value:
         return
-    written = json.dumps(value, ensure_ascii=False)
-    if len(written) <= LONGEST_JSON:
-        yield written
+    text = json.dumps(value, ensure_ascii=False)
+    if len(text) <= LONGEST_JSON:
+        yield text
     else:
         for member in value.values() if isinstance(value, dict) else value:
             yield from _short_values(member)

@@ -40,13 +40,13 @@ def read_source(name: str, path: str | Path) -> Iterator[str]:
     diffinity.errors.InvalidArgument: there is no file or folder 'no such file' for the source tatoeba
     """
     source = known_source(name)
-    place = Path(path)
-    if not place.exists():
+    source_path = Path(path)
+    if not source_path.exists():
         raise InvalidArgument(f"there is no file or folder {str(path)!r} for the source {name}")
-    if place.is_file() and place.suffix == ".txt" and _has_blank_lines(place):
-        yield from read_blocks(place)
+    if source_path.is_file() and source_path.suffix == ".txt" and _has_blank_lines(source_path):
+        yield from read_blocks(source_path)
     else:
-        yield from source.read(place)
+        yield from source.read(source_path)
 
 
 def known_source(name: str) -> Source:

@@ -145,5 +145,5 @@ def place_of_kinds() -> Mapping[str, float]:
 
 def _compressed_size(kind: Kind) -> int:
     """The compressed size of sample documents in bytes, plus one per digit, because digits are unpredictable."""
-    written = "\n".join(document(kind, Random(f"{kind.name}/{draw}")) for draw in range(MEASURED))
-    return len(zlib.compress(written.encode(), 9)) + sum(character.isdigit() for character in written)
+    documents = "\n".join(document(kind, Random(f"{kind.name}/{draw}")) for draw in range(MEASURED))
+    return len(zlib.compress(documents.encode(), 9)) + sum(character.isdigit() for character in documents)

@@ -93,15 +93,15 @@ def _clashes(key: str, chosen: list[str]) -> bool:
 
 def _keys(rng: Random, about: Scene, low: int, high: int) -> list[str]:
     pool = list(SUBJECT_KEYS[about.subject]) + list(COMMON_KEYS)
-    wanted = rng.randint(low, high)
+    count = rng.randint(low, high)
     chosen: list[str] = []
-    while len(chosen) < wanted:
+    while len(chosen) < count:
         key = rng.choice(tuple(KEYS)) if flag(rng, 0.15) else rng.choice(pool)
         if _clashes(key, chosen):
             continue
         chosen.append(key)
         partner = _PARTNERS.get(key)
-        if partner and len(chosen) < wanted and flag(rng, 0.7) and not _clashes(partner, chosen):
+        if partner and len(chosen) < count and flag(rng, 0.7) and not _clashes(partner, chosen):
             chosen.append(partner)
     if flag(rng, 0.7):
         chosen.sort(key=lambda key: _FRONT.index(key) if key in _FRONT else len(_FRONT))

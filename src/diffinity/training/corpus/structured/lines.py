@@ -286,12 +286,12 @@ def sql_select(rng: Random) -> str:
 @line_kind()
 def yaml_document(rng: Random) -> str:
     lines = [f"name: {slug(rng)}", f"version: {version(rng)}", f"enabled: {rng.choice(('true', 'false'))}"]
-    written = [line for line in lines if flag(rng, 0.7)] or lines[:1]
+    selected = [line for line in lines if flag(rng, 0.7)] or lines[:1]
     if flag(rng, 0.6):
-        written += ["tags:", *(f"  - {tag}" for tag in some(rng, TAGS, 1, 3))]
+        selected += ["tags:", *(f"  - {tag}" for tag in some(rng, TAGS, 1, 3))]
     if flag(rng, 0.5):
-        written += ["server:", f"  host: {hostname(rng)}", f"  port: {rng.choice((80, 443, 8080, 9000))}"]
-    return "\n".join(written)
+        selected += ["server:", f"  host: {hostname(rng)}", f"  port: {rng.choice((80, 443, 8080, 9000))}"]
+    return "\n".join(selected)
 
 
 @line_kind()
@@ -304,8 +304,8 @@ def markdown_table(rng: Random) -> str:
 
 @line_kind()
 def markdown_list(rng: Random) -> str:
-    done = flag(rng)
-    marks = [rng.choice(("[x] ", "[ ] ")) if done else "" for _ in range(rng.randint(2, 4))]
+    has_boxes = flag(rng)
+    marks = [rng.choice(("[x] ", "[ ] ")) if has_boxes else "" for _ in range(rng.randint(2, 4))]
     return "\n".join(f"- {mark}{task_title(rng)}" for mark in marks)
 
 

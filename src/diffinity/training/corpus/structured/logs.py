@@ -80,17 +80,17 @@ def log_record(rng: Random) -> Record:
 
 @json_kind()
 def access_record(rng: Random) -> Record:
-    one = f"/items/{number_id(rng)}"
+    item_path = f"/items/{number_id(rng)}"
     method, path, statuses = rng.choice(
         (
             ("GET", "/", (200, 304)),
-            ("GET", one, (200, 200, 404)),
+            ("GET", item_path, (200, 200, 404)),
             ("GET", f"/{slug(rng)}", (200, 301, 404, 500)),
             ("GET", "/api/users", (200, 401, 500)),
             ("POST", "/login", (200, 401, 429)),
             ("POST", "/api/users", (201, 400, 409)),
-            ("PUT", one, (200, 204, 400)),
-            ("DELETE", one, (204, 403, 404)),
+            ("PUT", item_path, (200, 204, 400)),
+            ("DELETE", item_path, (204, 403, 404)),
         )
     )
     return {

@@ -363,7 +363,7 @@ def chat_history(rng: Random) -> list[object]:
         (f"How do you say '{word}' in {name}?", into[language]),
         (f"Which is larger, {a} or {a + b}?", str(a + b)),
     )
-    asked, answered = rng.choice(exchanges)
+    user_turn, assistant_turn = rng.choice(exchanges)
     opening = [{"role": "system", "content": rng.choice(("Be brief.", "You are helpful.", "Answer politely."))}]
-    turns = [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
+    turns = [{"role": "user", "content": user_turn}, {"role": "assistant", "content": assistant_turn}]
     return [*(opening if flag(rng, 0.3) else []), *turns]

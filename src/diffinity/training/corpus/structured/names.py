@@ -123,12 +123,12 @@ class Product:
         return self.cents / 100
 
 
-def _read(row: str) -> tuple[str, str, int, int]:
+def _parsed_good(row: str) -> tuple[str, str, int, int]:
     name, category, low, high = row.split("|")
     return name, category, int(low), int(high)
 
 
-GOODS: Final = tuple(_read(row) for row in _GOODS.strip().splitlines())
+GOODS: Final = tuple(_parsed_good(row) for row in _GOODS.strip().splitlines())
 
 
 def person(rng: Random) -> Person:
@@ -138,10 +138,19 @@ def person(rng: Random) -> Person:
     True
     """
     first, last = rng.choice(FIRST_NAMES), rng.choice(LAST_NAMES)
-    given, family = _plain(first), _plain(last)
-    address = rng.choice((f"{given}.{family}", f"{given}.{family}", given, given[0] + family))
+    first_plain, last_plain = _plain(first), _plain(last)
+    address = rng.choice(
+        (f"{first_plain}.{last_plain}", f"{first_plain}.{last_plain}", first_plain, first_plain[0] + last_plain)
+    )
     number = rng.choice(("", str(rng.randint(1, 99))))
-    username = rng.choice((given + number, given[0] + family, f"{given}_{family}", given + family[0] + number))
+    username = rng.choice(
+        (
+            first_plain + number,
+            first_plain[0] + last_plain,
+            f"{first_plain}_{last_plain}",
+            first_plain + last_plain[0] + number,
+        )
+    )
     return Person(first, last, username, f"{address}@{rng.choice(('', '', 'mail.'))}{rng.choice(DOMAINS)}")
 
 
@@ -151,7 +160,7 @@ def product(rng: Random) -> Product:
     >>> product(Random(0)).cents > 0
     True
     """
-    return _made(rng, rng.choice(GOODS))
+    return _product_of(rng, rng.choice(GOODS))
 
 
 def products(rng: Random, count: int) -> list[Product]:
@@ -160,7 +169,7 @@ def products(rng: Random, count: int) -> list[Product]:
     >>> len({product.name for product in products(Random(0), 3)})
     3
     """
-    return [_made(rng, good) for good in rng.sample(GOODS, count)]
+    return [_product_of(rng, good) for good in rng.sample(GOODS, count)]
 
 
 def company(rng: Random) -> str:
@@ -172,7 +181,7 @@ def company(rng: Random) -> str:
     return f"{rng.choice(_COMPANY_HEADS)} {rng.choice(_COMPANY_TAILS)}"
 
 
-def _made(rng: Random, good: tuple[str, str, int, int]) -> Product:
+def _product_of(rng: Random, good: tuple[str, str, int, int]) -> Product:
     name, category, low, high = good
     letters = "".join(word[0] for word in f"{category} {name}".upper().replace("-", " ").split())
     code = rng.choice((f"{letters}-{rng.randint(100, 9999)}", f"{category[:3].upper()}{rng.randint(1000, 9999)}"))

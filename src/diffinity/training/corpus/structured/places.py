@@ -103,12 +103,12 @@ class Place:
     postal: str
 
 
-def _read(row: str) -> Place:
+def _parsed_place(row: str) -> Place:
     city, country, code, latitude, longitude, timezone, currency, airport, postal = row.split("|")
     return Place(city, country, code, float(latitude), float(longitude), timezone, currency, airport, postal)
 
 
-PLACES: Final = tuple(_read(row) for row in _TABLE.strip().splitlines())
+PLACES: Final = tuple(_parsed_place(row) for row in _TABLE.strip().splitlines())
 ADDRESSABLE: Final = tuple(place for place in PLACES if place.postal)
 
 

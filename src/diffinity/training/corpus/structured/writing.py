@@ -66,8 +66,8 @@ _LAST_LINES: Final = parts(
 
 @line_kind(weight=4.0)
 def recipe_card(rng: Random) -> str:
-    dish, needed = rng.choice(tuple(_DISHES.items()))
-    chosen = rng.sample(needed, rng.randint(2, 3))
+    dish, ingredients = rng.choice(tuple(_DISHES.items()))
+    chosen = rng.sample(ingredients, rng.randint(2, 3))
     fields = {"n": rng.choice((5, 10, 15, 20, 30, 45))}
     steps = [rng.choice(_FIRST_STEPS), *rng.sample(_NEXT_STEPS, rng.randint(1, 2))]
     return "\n".join(
@@ -93,7 +93,7 @@ def shopping_list(rng: Random) -> str:
     chosen = rng.sample(_GROCERIES, rng.randint(3, 5))
     if rng.random() < 0.4:
         return "Shopping list: " + ", ".join(chosen)
-    return "\n".join(["Shopping list:", *(f"- {thing}" for thing in chosen)])
+    return "\n".join(["Shopping list:", *(f"- {item}" for item in chosen)])
 
 
 @line_kind(weight=1.5)
@@ -123,6 +123,6 @@ def opening_hours_line(rng: Random) -> str:
 
 @line_kind()
 def appointment_line(rng: Random) -> str:
-    what = rng.choice(("Dentist", "Meeting", "Lunch", "Doctor", "Piano lesson", "Haircut", "Interview", "Dinner"))
+    title = rng.choice(("Dentist", "Meeting", "Lunch", "Doctor", "Piano lesson", "Haircut", "Interview", "Dinner"))
     day = f"{rng.choice(WEEKDAYS)}, {rng.randint(1, 28)} {rng.choice(MONTHS)}"
-    return f"{what}: {day} at {rng.randint(8, 20)}:{rng.choice(('00', '15', '30', '45'))}"
+    return f"{title}: {day} at {rng.randint(8, 20)}:{rng.choice(('00', '15', '30', '45'))}"
