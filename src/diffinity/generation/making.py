@@ -148,11 +148,11 @@ def make_process(
     )
 
 
-def drafts_of(model: TextModel, settings: GenerationSettings) -> int:
+def drafts_of(model: TextModel, settings: GenerationSettings, free: bool = False) -> int:
     """The number of drafts of each text; the best draft is returned.
 
-    "auto" writes the model's default number of drafts and "best" twice that number. With any other guidance, with
-    particles, and with `decode="sample"` there is one draft.
+    "auto" writes the model's default number of drafts, which may differ for texts without a constraint (`free`), and
+    "best" twice that number. With any other guidance, with particles, and with `decode="sample"` there is one draft.
 
     >>> import diffinity as dy
     >>> drafts_of(dy.fit_markov(["a b."]), GenerationSettings())
@@ -160,7 +160,8 @@ def drafts_of(model: TextModel, settings: GenerationSettings) -> int:
     """
     if settings.best_of is not None:
         return settings.best_of
-    own = model.sampling_defaults.best_of
+    defaults = model.sampling_defaults
+    own = defaults.best_of_free if free and defaults.best_of_free is not None else defaults.best_of
     if own == 1 or settings.particles is not None or settings.decode == "sample":
         return 1
     return {"auto": own, "best": 2 * own}.get(str(settings.guidance), 1)

@@ -46,15 +46,18 @@ class SamplingDefaults:
     length: int = 64
     score_temp: float = 0.9
     method: Method = "ancestral"  # or "ddim"
-    best_of: int = 1  # drafts of a text; the draft with the best score is returned
+    best_of: int = 1  # drafts of a text under a constraint; the draft with the best score is returned
+    best_of_free: int | None = None  # drafts of a text without a constraint; None: as many
     draft_scorer: str | None = None  # name of the embedded model that scores drafts; None: the model itself
 
     def __post_init__(self) -> None:
-        bounds = (
+        bounds: tuple[tuple[str, int], ...] = (
             ("num_inference_steps", MOST_DEFAULT_STEPS),
             ("length", MOST_DEFAULT_LENGTH),
             ("best_of", MOST_DEFAULT_DRAFTS),
         )
+        if self.best_of_free is not None:
+            bounds = (*bounds, ("best_of_free", MOST_DEFAULT_DRAFTS))
         for name, largest in bounds:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= largest:
