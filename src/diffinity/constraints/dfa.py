@@ -357,6 +357,16 @@ class ByteDFA:
         a, b, c, d = (column.astype(np.int32) for column in columns)
         return a, b, c, d
 
+    @cached_property
+    def range_columns(self) -> I32:
+        """`byte_ranges` as one array (4, ranges)."""
+        return np.array(self.byte_ranges, np.int32)
+
+    @cached_property
+    def final_states(self) -> I32:
+        """The numbers of the accepting states."""
+        return np.flatnonzero(self.accepting).astype(np.int32)
+
     def to_dot(self, max_states: int = 200) -> str:
         """The automaton in Graphviz's language.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,9 +70,21 @@ class NfaBuilder:
         """Go from one state to another without reading."""
         self._epsilons.append((source, target))
 
+    def edges(self, source: I32, low: I32, high: I32, target: I32) -> None:
+        """Many edges at once: source[i] reads a byte from low[i] to high[i] into target[i]."""
+        self._edge_arrays.append(np.array([source, low, high, target], np.int32))
+
     def epsilons(self, sources: I32, targets: I32) -> None:
         """Many empty moves at once, from sources[i] to targets[i]."""
         self._epsilon_arrays.append(np.stack([sources, targets]).astype(np.int32))
+
+    def literals(self, data: NDArray[np.uint8], entries: I32, exits: I32) -> None:
+        """Read exactly the bytes data[i] (one or more) from entries[i] to exits[i]: strings of equal length."""
+        count, length = data.shape
+        first = self.states(count * (length - 1))
+        between = first + np.arange(count * (length - 1), dtype=np.int32).reshape(count, length - 1)
+        path = np.concatenate([entries[:, None], between, exits[:, None]], axis=1)
+        self.edges(path[:, :-1].ravel(), data.ravel(), data.ravel(), path[:, 1:].ravel())
 
     def literal(self, data: bytes, entry: int, exit: int) -> None:  # noqa: A002 (entry and exit are a pair)
         """Read exactly `data` between two states."""
@@ -91,11 +104,13 @@ class NfaBuilder:
 
     def copy_states(self, dfa: ByteDFA, entry: int, exit: int) -> int:  # noqa: A002
         """The same by copying the states of `dfa`, which need not be minimal; the first of their numbers."""
-        source, low, high, target = dfa.byte_ranges
         first = self.states(dfa.n_states)
-        self._edge_arrays.append(np.stack([source + first, low, high, target + first]).astype(np.int32))
-        final = np.flatnonzero(dfa.accepting).astype(np.int32) + np.int32(first)
-        self._epsilon_arrays.append(np.stack([final, np.full_like(final, exit)]))
+        self._edge_arrays.append(dfa.range_columns + np.array([[first], [0], [0], [first]], np.int32))
+        final = np.empty((2, dfa.final_states.shape[0]), np.int32)
+        final[0] = dfa.final_states
+        final[0] += first
+        final[1] = exit
+        self._epsilon_arrays.append(final)
         self.epsilon(entry, first)
         return first
 
@@ -158,7 +173,7 @@ def _joined(
     width: int,
 ) -> list[I32]:
     """All edges as `width` contiguous columns."""
-    own = np.array(rows, np.int32).reshape(-1, width).T
+    own = np.fromiter(chain.from_iterable(rows), np.int32, width * len(rows)).reshape(-1, width).T
     return [np.ascontiguousarray(column) for column in np.concatenate([own, *arrays], axis=1)]
 
 
@@ -173,10 +188,15 @@ def _byte_classes(source: I32, low: I32, high: I32, target: I32) -> I32:
         code = _scrambled(pair, np.uint64(seed))
         np.add.at(row, low, code)
         np.subtract.at(row, high.astype(np.int64) + 1, code)
-    totals = np.cumsum(signature, axis=1, dtype=np.uint64)[:, :256]
+    # Most bytes are read by the same edges as the byte before them.
+    changes = signature[:, :256].any(axis=0)
+    changes[0] = True
+    totals = np.cumsum(signature[:, :256], axis=1, dtype=np.uint64)[:, changes]
     known: dict[tuple[int, int], int] = {}
     pairs = zip(totals[0].tolist(), totals[1].tolist(), strict=True)
-    return np.array([known.setdefault(pair, len(known)) for pair in pairs], np.int32)
+    of_run = np.array([known.setdefault(pair, len(known)) for pair in pairs], np.int32)
+    byte_class: I32 = of_run[np.cumsum(changes) - 1]
+    return byte_class
 
 
 def _scrambled(x: NDArray[np.uint64], seed: np.uint64) -> NDArray[np.uint64]:
