@@ -123,15 +123,14 @@ def settle(ctl: I64, budget: Budget, doing: str) -> None:
 def _partition(element: I32, bounds: list[int]) -> tuple[I32, I32, I32]:
     """The arrays of a refinable partition whose sets are element[bounds[i]:bounds[i+1]], without empty sets."""
     n = element.shape[0]
+    sizes = [high - low for low, high in pairwise(bounds) if high > low]
     place = np.empty((n, 2), np.int32)
     place[element, LOCATION] = np.arange(n, dtype=np.int32)
+    place[element, SET] = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     sets = np.zeros((n + 1, 4), np.int32)
-    k = 0
-    for low, high in pairwise(bounds):
-        if high > low:
-            sets[k, FIRST], sets[k, PAST] = low, high
-            place[element[low:high], SET] = k
-            k += 1
+    ends = np.cumsum(sizes)
+    sets[: len(sizes), PAST] = ends
+    sets[1 : len(sizes), FIRST] = ends[:-1]
     return element.copy(), place, sets
 
 
@@ -145,8 +144,8 @@ def join_classes(table: I32, byte_class: I64 | I32) -> tuple[I32, I32]:
     columns = np.ascontiguousarray(table.T)
     by_content: dict[bytes, int] = {}
     alias = np.array([by_content.setdefault(column.tobytes(), i) for i, column in enumerate(columns)])
-    used, first_byte = np.unique(alias[byte_class], return_index=True)
-    used = used[np.argsort(first_byte)]
+    of_byte = alias[byte_class]
+    used = list(dict.fromkeys(of_byte.tolist()))
     rank = np.zeros(len(alias), np.int32)
     rank[used] = np.arange(len(used), dtype=np.int32)
-    return rank[alias[byte_class]], np.ascontiguousarray(columns[used].T)
+    return rank[of_byte], np.ascontiguousarray(columns[used].T)

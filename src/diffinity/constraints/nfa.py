@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,15 +140,30 @@ class NfaBuilder:
         calls = len(self._edge_arrays) + len(self._epsilon_arrays)
         rows = len(self._edges) + len(self._epsilons)
         budget.spend(OPERATION_STEPS + PYTHON_STEPS * (2 * calls + rows // 5), "composing the automaton")
-        source, low, high, target = _joined(self._edge_arrays, self._edges, 4)
-        eps_source, eps_target = _joined(self._epsilon_arrays, self._epsilons, 2)
+        edges, epsilons = (
+            _joined(self._edge_arrays, self._edges, 4),
+            _joined(self._epsilon_arrays, self._epsilons, 2),
+        )
+        # Schemas often describe the same values at many places.
+        final_states = tuple(accepting)
+        key = ("automaton", self._n_states, start, final_states, _digest(edges), _digest(epsilons))
+        known = cast("ByteDFA | None", budget.kept(key))
+        if known is None:
+            known = self._determinised(edges, epsilons, start, final_states, budget)
+            budget.keep(key, known, known.table.size)
+        return known
+
+    def _determinised(
+        self, edges: I32, epsilons: I32, start: int, accepting: tuple[int, ...], budget: Budget
+    ) -> ByteDFA:
+        source, low, high, target = edges
         byte_class = _byte_classes(source, low, high, target)
         n_classes = int(byte_class.max()) + 1
         n_edges = kernels.count_class_edges(source, low, high, byte_class)
         budget.check("nfa_edges", n_edges, "composing the automaton")
         by_class = np.empty((3, n_edges), np.int32)
         kernels.expand_class_edges(source, low, high, target, byte_class, by_class[0], by_class[1], by_class[2])
-        nfa = Nfa(self._n_states, by_class[0], by_class[1], by_class[2], eps_source, eps_target)
+        nfa = Nfa(self._n_states, by_class[0], by_class[1], by_class[2], epsilons[0], epsilons[1])
         final = np.zeros(self._n_states, np.bool_)
         final[list(accepting)] = True
         machine = determinise(nfa, start, final, n_classes, budget)
@@ -171,10 +187,14 @@ def _joined(
     arrays: list[I32],
     rows: list[tuple[int, ...]] | list[tuple[int, int]] | list[tuple[int, int, int, int]],
     width: int,
-) -> list[I32]:
+) -> I32:
     """All edges as `width` contiguous columns."""
     own = np.fromiter(chain.from_iterable(rows), np.int32, width * len(rows)).reshape(-1, width).T
-    return [np.ascontiguousarray(column) for column in np.concatenate([own, *arrays], axis=1)]
+    return np.concatenate([own, *arrays], axis=1, dtype=np.int32) if arrays else np.ascontiguousarray(own)
+
+
+def _digest(array: I32) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(array).data, digest_size=16).digest()
 
 
 def _byte_classes(source: I32, low: I32, high: I32, target: I32) -> I32:
@@ -187,7 +207,7 @@ def _byte_classes(source: I32, low: I32, high: I32, target: I32) -> I32:
     for row, seed in zip(signature, (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03), strict=True):
         code = _scrambled(pair, np.uint64(seed))
         np.add.at(row, low, code)
-        np.subtract.at(row, high.astype(np.int64) + 1, code)
+        np.subtract.at(row, high + 1, code)
     # Most bytes are read by the same edges as the byte before them.
     changes = signature[:, :256].any(axis=0)
     changes[0] = True

@@ -160,7 +160,7 @@ class ArrayBuilder:
                 j for j, literal in zip(sorted(state.undecided), failures, strict=True) if literal is not None
             }
             for counted in product(*tallies):
-                self.values.spend(4, "composing an array")
+                self.values.spend(12, "composing an array")
                 chosen = [
                     literal for literal in (*failures, *(literal for literal, _ in counted)) if literal is not None
                 ]
