@@ -21,6 +21,7 @@ from diffinity.errors import ConstraintTooLarge
 MEBIBYTE = 1 << 20
 PYTHON_STEPS = 1000  # steps of one pass through a Python loop: about five microseconds
 OPERATION_STEPS = 40_000  # the fixed cost of one operation on automata
+MOST_KEPT = 16_000_000  # table entries of the automata that one compilation keeps for repeated operations
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -91,6 +92,8 @@ class Meter:
 
     steps: int = 0
     charged: dict[Hashable, object] = field(default_factory=dict)  # cached results that were already charged
+    kept: dict[Hashable, object] = field(default_factory=dict)  # results of operations, for repeated operations
+    kept_size: int = 0
     start: float = field(default_factory=lambda: counted_time())
     ended: bool = False
 
@@ -127,14 +130,35 @@ class Budget:
         if elapsed > self.limits.compile_seconds:
             raise ConstraintTooLarge("compile_seconds", self.limits.compile_seconds, round(elapsed, 3), doing)
 
+    def kept(self, operation: Hashable) -> object | None:
+        """The result of an operation that this compilation has done before; None if it was not kept.
+
+        >>> budget = Budget(Limits())
+        >>> budget.keep("a or b", 7, size=1)
+        >>> budget.kept("a or b"), budget.kept("a and b")
+        (7, None)
+        """
+        result = self.meter.kept.get(operation)
+        if result is not None:
+            self.spend(PYTHON_STEPS, "a repeated operation")
+        return result
+
+    def keep(self, operation: Hashable, result: object, size: int) -> None:
+        """Keep the result of an operation until the compilation ends, if there is room for its table entries."""
+        if self.meter.kept_size + size <= MOST_KEPT:
+            self.meter.kept[operation] = result
+            self.meter.kept_size += size
+
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Count the work inside as if no cached result had been charged before; forget its charges later."""
-        paid, self.meter.charged = self.meter.charged, {}
+        """Count the work inside as if nothing had been charged or kept before; forget its charges later."""
+        meter = self.meter
+        outside = meter.charged, meter.kept, meter.kept_size
+        meter.charged, meter.kept, meter.kept_size = {}, {}, 0
         try:
             yield
         finally:
-            self.meter.charged = paid
+            meter.charged, meter.kept, meter.kept_size = outside
 
 
 _limits: ContextVar[Limits] = ContextVar("diffinity_limits", default=DEFAULT_LIMITS)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -63,9 +66,52 @@ def test_operations_inside_one_compilation_share_its_meter() -> None:
         ByteDFA.literal(b"a")
     with compiling(Limits(compile_steps=2 * alone.meter.steps)):
         ByteDFA.literal(b"a")
-        ByteDFA.literal(b"a")
+        ByteDFA.literal(b"b")
         with pytest.raises(ConstraintTooLarge, match="compile_steps"):
-            ByteDFA.literal(b"a")
+            ByteDFA.literal(b"c")
+
+
+def test_a_repeated_operation_is_done_once() -> None:
+    words, digits = ByteDFA.from_strings([b"a", b"b1"]), Regex("[a-z][0-9]*").dfa()
+    with compiling() as budget:
+        first = words.intersection(digits)
+        once = budget.meter.steps
+        assert words.intersection(digits) == first
+    assert budget.meter.steps - once < once // 10
+
+
+def test_a_kept_result_does_not_change_the_cost_of_a_cached_part() -> None:
+    with compiling() as budget:
+        ByteDFA.literal(b"kept")
+        before = budget.meter.steps
+        with budget.apart():
+            ByteDFA.literal(b"kept")
+        inside = budget.meter.steps - before
+    assert inside == before
+
+
+COUNT = """
+from diffinity.constraints.schema import JsonSchema
+from diffinity.limits import compiling
+
+names = ["kind", "size", "name", "unit", "list", "when"]
+values = {name: {"type": "string", "minLength": i} for i, name in enumerate(names)}
+shapes = [{"properties": {**values, "kind": {"const": kind}}, "required": names} for kind in "abc"]
+with compiling() as budget:
+    JsonSchema({"type": "object", "oneOf": shapes}, open=True).dfa()
+print(budget.meter.steps)
+"""
+
+
+def test_the_work_does_not_depend_on_the_seed_of_hashes() -> None:
+    def steps(seed: int) -> str:
+        environment = os.environ | {"PYTHONHASHSEED": str(seed)}
+        done = subprocess.run(
+            [sys.executable, "-c", COUNT], env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    assert len({steps(seed) for seed in range(3)}) == 1
 
 
 def test_a_compilation_that_ctrl_c_cut_short_charges_no_later_one() -> None:

@@ -102,7 +102,7 @@ class _Room:
         self.codes = np.zeros(size, np.uint64)
         self.slots: I32 = np.full(4 * size, -1, np.int32)
         self.is_final: Bools = np.zeros(size, np.bool_)
-        self.table: I32 = np.full((size, n_labels), -1, np.int32)
+        self.table: I32 = np.empty((size, n_labels), np.int32)
 
     def interning(self) -> tuple[I32, I64, kernels.U64, I32, Bools]:
         return self.pool, self.first, self.codes, self.slots, self.is_final
@@ -116,8 +116,8 @@ class _Room:
         self.first = _longer(self.first, size + 1)
         self.codes = _longer(self.codes, size)
         self.is_final = _longer(self.is_final, size)
-        table = np.full((size, self.n_labels), -1, np.int32)
-        table[:n_states] = self.table
+        table = np.empty((size, self.n_labels), np.int32)  # a row is written before it is read
+        table[:n_states] = self.table[:n_states]
         self.table = table
         self.slots = np.full(1 << (2 * size).bit_length(), -1, np.int32)
         kernels.refill_slots(self.codes, n_states, self.slots)

@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,9 @@ from diffinity.constraints.nfa import NfaBuilder, machine_to_dfa
 from diffinity.constraints.product import Operation, product
 from diffinity.constraints.trie import trie_edges
 from diffinity.errors import InvalidArgument
-from diffinity.limits import charged_cache, compiling
+from diffinity.limits import Budget, charged_cache, compiling
+
+MOST_WORDS_KEPT = 16  # of a list that a compilation keeps: comparing longer lists costs as much as compiling them
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,8 +86,14 @@ class ByteDFA:
         """
         words = sorted({bytes(s) for s in strings})
         with compiling() as budget:
-            edges, final, byte_class = trie_edges(words, budget)
-            return machine_to_dfa(edges, final, 0, byte_class, budget)
+            key = ("strings", *words)
+            known = cast("ByteDFA | None", budget.kept(key))
+            if known is None:
+                edges, final, byte_class = trie_edges(words, budget)
+                known = machine_to_dfa(edges, final, 0, byte_class, budget)
+                if len(words) <= MOST_WORDS_KEPT:
+                    budget.keep(key, known, known.table.size)
+            return known
 
     @staticmethod
     def any_bytes() -> ByteDFA:
@@ -329,14 +338,22 @@ class ByteDFA:
             return nfa.build(start, ends)
 
     def _product(self, other: ByteDFA, operation: Operation) -> ByteDFA:
+        with compiling() as budget:
+            key = (operation, self, other)
+            known = cast("ByteDFA | None", budget.kept(key))
+            if known is None:
+                known = self._new_product(other, operation, budget)
+                budget.keep(key, known, known.table.size)
+            return known
+
+    def _new_product(self, other: ByteDFA, operation: Operation, budget: Budget) -> ByteDFA:
         joint = self.byte_class.astype(np.int32) * 256 + other.byte_class
         joint_classes, byte_class = np.unique(joint, return_inverse=True)
         left_class, right_class = np.divmod(joint_classes.astype(np.int32), np.int32(256))
-        with compiling() as budget:
-            left, right = Machine(self.table, self.accepting), Machine(other.table, other.accepting)
-            machine = product(left, right, left_class, right_class, operation, budget)
-            edges = edges_of(machine.table)
-            return machine_to_dfa(edges, machine.accepting, 0, byte_class.astype(np.int32), budget)
+        left, right = Machine(self.table, self.accepting), Machine(other.table, other.accepting)
+        machine = product(left, right, left_class, right_class, operation, budget)
+        edges = edges_of(machine.table)
+        return machine_to_dfa(edges, machine.accepting, 0, byte_class.astype(np.int32), budget)
 
     # ---- views
 
@@ -356,6 +373,16 @@ class ByteDFA:
         columns = (source, low[first], high[last], by_run[source, first])
         a, b, c, d = (column.astype(np.int32) for column in columns)
         return a, b, c, d
+
+    @cached_property
+    def range_columns(self) -> I32:
+        """`byte_ranges` as one array (4, ranges)."""
+        return np.array(self.byte_ranges, np.int32)
+
+    @cached_property
+    def final_states(self) -> I32:
+        """The numbers of the accepting states."""
+        return np.flatnonzero(self.accepting).astype(np.int32)
 
     def to_dot(self, max_states: int = 200) -> str:
         """The automaton in Graphviz's language.

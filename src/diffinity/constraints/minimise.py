@@ -9,6 +9,7 @@ import numpy as np
 
 from diffinity.constraints import kernels
 from diffinity.constraints.kernels import I32, I64, Bools
+from diffinity.constraints.kernels.refine import FIRST, LOCATION, PAST, SET
 from diffinity.limits import OPERATION_STEPS, Budget
 
 CHUNK = 4_000_000  # kernel steps between two reports to the budget: about 20 ms
@@ -95,20 +96,21 @@ def _useful(edges: Edges, accepting: Bools, start: int) -> Bools:
 def _blocks(edges: Edges, accepting: Bools, n_labels: int, budget: Budget) -> I32:
     """The equivalence class of each state; every state must be useful."""
     n, m = accepting.shape[0], edges.tail.shape[0]
-    final = int(accepting.sum())
-    block = _partition(np.argsort(~accepting, kind="stable").astype(np.int32), [0, final, n])
-    by_label, order = kernels.group_by(edges.label, n_labels)
-    cord = _partition(order, by_label.tolist())
-    n_blocks = 2 if 0 < final < n else 1
-    in_first, in_order = kernels.group_by(edges.head, n)
-    # Blocks start at 1: splitting by all but one of the first blocks is enough.
-    ctl = np.array([n_blocks, len({*by_label.tolist()}) - 1, 1, 0, CHUNK], np.int64)
     if m == 0:
         return np.zeros(n, np.int32)
-    while kernels.refine(edges.tail, in_first, in_order, block, cord, ctl) == kernels.TICK:
+    final = int(accepting.sum())
+    block = _partition(np.argsort(~accepting, kind="stable").astype(np.int32), [0, final, n])
+    in_first, order = kernels.group_by(edges.head, n)
+    tail, label = edges.tail[order], edges.label[order]
+    by_label, order = kernels.group_by(label, n_labels)
+    cord = _partition(order, by_label.tolist())
+    n_blocks = 2 if 0 < final < n else 1
+    # Blocks start at 1: splitting by all but one of the first blocks is enough.
+    ctl = np.array([n_blocks, len({*by_label.tolist()}) - 1, 1, 0, CHUNK], np.int64)
+    while kernels.refine(tail, in_first, block, cord, ctl) == kernels.TICK:
         settle(ctl, budget, DOING)
     settle(ctl, budget, DOING)
-    return block[2]
+    return np.ascontiguousarray(block[1][:, SET])
 
 
 def settle(ctl: I64, budget: Budget, doing: str) -> None:
@@ -118,20 +120,18 @@ def settle(ctl: I64, budget: Budget, doing: str) -> None:
     budget.spend(steps, doing)
 
 
-def _partition(element: I32, bounds: list[int]) -> tuple[I32, I32, I32, I32, I32, I32, I32]:
+def _partition(element: I32, bounds: list[int]) -> tuple[I32, I32, I32]:
     """The arrays of a refinable partition whose sets are element[bounds[i]:bounds[i+1]], without empty sets."""
     n = element.shape[0]
-    location = np.empty(n, np.int32)
-    location[element] = np.arange(n, dtype=np.int32)
-    set_of = np.zeros(n, np.int32)
-    first, past = np.zeros(n + 1, np.int32), np.zeros(n + 1, np.int32)
-    k = 0
-    for low, high in pairwise(bounds):
-        if high > low:
-            first[k], past[k] = low, high
-            set_of[element[low:high]] = k
-            k += 1
-    return element.copy(), location, set_of, first, past, np.zeros(n + 1, np.int32), np.zeros(n + 1, np.int32)
+    sizes = [high - low for low, high in pairwise(bounds) if high > low]
+    place = np.empty((n, 2), np.int32)
+    place[element, LOCATION] = np.arange(n, dtype=np.int32)
+    place[element, SET] = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    sets = np.zeros((n + 1, 4), np.int32)
+    ends = np.cumsum(sizes)
+    sets[: len(sizes), PAST] = ends
+    sets[1 : len(sizes), FIRST] = ends[:-1]
+    return element.copy(), place, sets
 
 
 def join_classes(table: I32, byte_class: I64 | I32) -> tuple[I32, I32]:
@@ -144,8 +144,8 @@ def join_classes(table: I32, byte_class: I64 | I32) -> tuple[I32, I32]:
     columns = np.ascontiguousarray(table.T)
     by_content: dict[bytes, int] = {}
     alias = np.array([by_content.setdefault(column.tobytes(), i) for i, column in enumerate(columns)])
-    used, first_byte = np.unique(alias[byte_class], return_index=True)
-    used = used[np.argsort(first_byte)]
+    of_byte = alias[byte_class]
+    used = list(dict.fromkeys(of_byte.tolist()))
     rank = np.zeros(len(alias), np.int32)
     rank[used] = np.arange(len(used), dtype=np.int32)
-    return rank[alias[byte_class]], np.ascontiguousarray(columns[used].T)
+    return rank[of_byte], np.ascontiguousarray(columns[used].T)

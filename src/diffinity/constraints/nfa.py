@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,9 +71,22 @@ class NfaBuilder:
         """Add an ε-transition between two states."""
         self._epsilons.append((source, target))
 
+    def edges(self, source: I32, low: I32, high: I32, target: I32) -> None:
+        """Many edges at once: source[i] reads a byte from low[i] to high[i] into target[i]."""
+        self._edge_arrays.append(np.array([source, low, high, target], np.int32))
+
     def epsilons(self, sources: I32, targets: I32) -> None:
         """Many ε-transitions, from sources[i] to targets[i]."""
         self._epsilon_arrays.append(np.stack([sources, targets]).astype(np.int32))
+
+    def literals(self, data: NDArray[np.uint8], entries: I32, exits: I32) -> None:
+        """Read exactly the bytes data[i] (one or more) from entries[i] to exits[i]: strings of equal length."""
+        count, length = data.shape
+        first = self.states(count * (length - 1))
+        between = first + np.arange(count * (length - 1), dtype=np.int32).reshape(count, length - 1)
+        path = np.concatenate([entries[:, None], between, exits[:, None]], axis=1)
+        read = data.ravel().astype(np.int32)
+        self.edges(path[:, :-1].ravel(), read, read, path[:, 1:].ravel())
 
     def literal(self, data: bytes, entry: int, exit: int) -> None:  # noqa: A002 (entry and exit are a pair)
         """Add a path between two states that reads exactly `data`."""
@@ -91,11 +106,13 @@ class NfaBuilder:
 
     def copy_states(self, dfa: ByteDFA, entry: int, exit: int) -> int:  # noqa: A002
         """Like `embed`, for a `dfa` that need not be minimal: copies its states and returns their first number."""
-        source, low, high, target = dfa.byte_ranges
         first = self.states(dfa.n_states)
-        self._edge_arrays.append(np.stack([source + first, low, high, target + first]).astype(np.int32))
-        final = np.flatnonzero(dfa.accepting).astype(np.int32) + np.int32(first)
-        self._epsilon_arrays.append(np.stack([final, np.full_like(final, exit)]))
+        self._edge_arrays.append(dfa.range_columns + np.array([[first], [0], [0], [first]], np.int32))
+        final = np.empty((2, dfa.final_states.shape[0]), np.int32)
+        final[0] = dfa.final_states
+        final[0] += first
+        final[1] = exit
+        self._epsilon_arrays.append(final)
         self.epsilon(entry, first)
         return first
 
@@ -124,15 +141,30 @@ class NfaBuilder:
         calls = len(self._edge_arrays) + len(self._epsilon_arrays)
         rows = len(self._edges) + len(self._epsilons)
         budget.spend(OPERATION_STEPS + PYTHON_STEPS * (2 * calls + rows // 5), "composing the automaton")
-        source, low, high, target = _joined(self._edge_arrays, self._edges, 4)
-        eps_source, eps_target = _joined(self._epsilon_arrays, self._epsilons, 2)
+        edges, epsilons = (
+            _joined(self._edge_arrays, self._edges, 4),
+            _joined(self._epsilon_arrays, self._epsilons, 2),
+        )
+        # Schemas often describe the same values at many places.
+        final_states = tuple(accepting)
+        key = ("automaton", self._n_states, start, final_states, _digest(edges), _digest(epsilons))
+        known = cast("ByteDFA | None", budget.kept(key))
+        if known is None:
+            known = self._determinised(edges, epsilons, start, final_states, budget)
+            budget.keep(key, known, known.table.size)
+        return known
+
+    def _determinised(
+        self, edges: I32, epsilons: I32, start: int, accepting: tuple[int, ...], budget: Budget
+    ) -> ByteDFA:
+        source, low, high, target = edges
         byte_class = _byte_classes(source, low, high, target)
         n_classes = int(byte_class.max()) + 1
         n_edges = kernels.count_class_edges(source, low, high, byte_class)
         budget.check("nfa_edges", n_edges, "composing the automaton")
         by_class = np.empty((3, n_edges), np.int32)
         kernels.expand_class_edges(source, low, high, target, byte_class, by_class[0], by_class[1], by_class[2])
-        nfa = Nfa(self._n_states, by_class[0], by_class[1], by_class[2], eps_source, eps_target)
+        nfa = Nfa(self._n_states, by_class[0], by_class[1], by_class[2], epsilons[0], epsilons[1])
         final = np.zeros(self._n_states, np.bool_)
         final[list(accepting)] = True
         machine = determinise(nfa, start, final, n_classes, budget)
@@ -156,10 +188,18 @@ def _joined(
     arrays: list[I32],
     rows: list[tuple[int, ...]] | list[tuple[int, int]] | list[tuple[int, int, int, int]],
     width: int,
-) -> list[I32]:
+) -> I32:
     """All edges as `width` contiguous columns."""
-    row_columns = np.array(rows, np.int32).reshape(-1, width).T
-    return [np.ascontiguousarray(column) for column in np.concatenate([row_columns, *arrays], axis=1)]
+    row_columns = np.fromiter(chain.from_iterable(rows), np.int32, width * len(rows)).reshape(-1, width).T
+    return (
+        np.concatenate([row_columns, *arrays], axis=1, dtype=np.int32)
+        if arrays
+        else np.ascontiguousarray(row_columns)
+    )
+
+
+def _digest(array: I32) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(array).data, digest_size=16).digest()
 
 
 def _byte_classes(source: I32, low: I32, high: I32, target: I32) -> I32:
@@ -172,11 +212,15 @@ def _byte_classes(source: I32, low: I32, high: I32, target: I32) -> I32:
     for row, seed in zip(signature, (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03), strict=True):
         code = _scrambled(pair, np.uint64(seed))
         np.add.at(row, low, code)
-        np.subtract.at(row, high.astype(np.int64) + 1, code)
-    totals = np.cumsum(signature, axis=1, dtype=np.uint64)[:, :256]
+        np.subtract.at(row, high + 1, code)
+    # Most bytes are read by the same edges as the byte before them.
+    changes = np.any(signature[:, :256] != 0, axis=0) | (np.arange(256) == 0)
+    totals = np.cumsum(signature[:, :256], axis=1, dtype=np.uint64)[:, changes]
     number_of_signature: dict[tuple[int, int], int] = {}
     pairs = zip(totals[0].tolist(), totals[1].tolist(), strict=True)
-    return np.array([number_of_signature.setdefault(pair, len(number_of_signature)) for pair in pairs], np.int32)
+    of_run = np.array([number_of_signature.setdefault(pair, len(number_of_signature)) for pair in pairs], np.int32)
+    byte_class: I32 = of_run[np.cumsum(changes) - 1]
+    return byte_class
 
 
 def _scrambled(x: NDArray[np.uint64], seed: np.uint64) -> NDArray[np.uint64]:

@@ -31,7 +31,7 @@ def product(
     most = (left.table.shape[0] + 1) * (right.table.shape[0] + 1)  # no more pairs than that can exist
     size = min(most + n_labels, 1024 + n_labels)
     pair = np.zeros(size, np.int64)
-    table: I32 = np.full((size, n_labels), -1, np.int32)
+    table: I32 = np.empty((size, n_labels), np.int32)  # a row is written before it is read
     slots = np.full(1 << (2 * size).bit_length(), -1, np.int32)
     width = right.table.shape[0] + 1
     pair[0] = width + 1
@@ -54,7 +54,7 @@ def product(
             size = min(2 * known, limits.dfa_states, limits.table_entries // n_labels) + n_labels
             budget.check("memory_bytes", 6 * size * (n_labels + 6), DOING)
             pair = np.concatenate([pair[:known], np.zeros(size - known, np.int64)])
-            larger = np.full((size, n_labels), -1, np.int32)
+            larger = np.empty((size, n_labels), np.int32)
             larger[:known] = table[:known]
             table = larger
             slots = np.full(1 << (2 * size).bit_length(), -1, np.int32)

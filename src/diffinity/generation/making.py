@@ -151,8 +151,9 @@ def make_process(
 def drafts_of(model: TextModel, settings: GenerationSettings, free: bool = False) -> int:
     """The number of drafts of each text; the best draft is returned.
 
-    "auto" writes the model's default number of drafts, which may differ for texts without a constraint (`free`), and
-    "best" twice that number. With any other guidance, with particles, and with `decode="sample"` there is one draft.
+    "auto" writes the model's default number of drafts, which may differ for texts without a constraint (`free`),
+    and "best" twice that number. With any other guidance, with particles, and with `decode="sample"` there is one
+    draft.
 
     >>> import diffinity as dy
     >>> drafts_of(dy.fit_markov(["a b."]), GenerationSettings())

@@ -27,19 +27,21 @@ def group_by(key: I32, n: int) -> tuple[I64, I32]:
     >>> [part.tolist() for part in group_by(np.array([2, 0, 2], np.int32), 3)]
     [[0, 1, 1, 3], [1, 0, 2]]
     """
-    first = np.zeros(n + 1, np.int64)
-    np.cumsum(np.bincount(key, minlength=n), out=first[1:])
-    order = np.empty(key.shape[0], np.int32)
-    _place(key, first[:-1].copy(), order)
-    return first, order
+    first, order = np.zeros(n + 2, np.int64), np.empty(key.shape[0], np.int32)
+    _place(key, first, order)
+    return first[:-1], order
 
 
 @njit(nogil=True, cache=True)
-def _place(key: I32, place: I64, order: I32) -> None:
-    """Write each index to the next free place of its key."""
+def _place(key: I32, first: I64, order: I32) -> None:
+    """Count each key two places behind its own, add up, and write each index to the next free place of its key."""
     for i in range(key.shape[0]):
-        order[place[key[i]]] = i
-        place[key[i]] += 1
+        first[key[i] + 2] += 1
+    for k in range(2, first.shape[0]):
+        first[k] += first[k - 1]
+    for i in range(key.shape[0]):
+        order[first[key[i] + 1]] = i
+        first[key[i] + 1] += 1
 
 
 def reach(first: I64, order: I32, other: I32, seen: Bools) -> None:

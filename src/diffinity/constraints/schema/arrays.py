@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations, product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,8 +27,7 @@ MAX_UNIQUE_VALUES = 12
 MAX_UNIQUE_STATES = 200_000  # of an array that remembers its values
 
 
-@dataclass(frozen=True)
-class _State:
+class _State(NamedTuple):
     """The state of the machine between two items."""
 
     place: int = 0
@@ -154,13 +154,13 @@ class ArrayBuilder:
         base = self._base(state.place)
         wishes = [self._wishes(j, state.place) for j in sorted(state.undecided)]
         tallies = [tally.options(found) for tally, found in zip(self.tallies, state.found, strict=True)]
-        after = replace(state, place=min(state.place + 1, self.last_place))
+        after = state._replace(place=min(state.place + 1, self.last_place))
         for failures in product(*wishes):
             failed = {
                 j for j, literal in zip(sorted(state.undecided), failures, strict=True) if literal is not None
             }
             for counted in product(*tallies):
-                self.values.spend(4, "composing an array")
+                self.values.spend(12, "composing an array")
                 chosen = [
                     literal for literal in (*failures, *(literal for literal, _ in counted)) if literal is not None
                 ]
@@ -168,7 +168,7 @@ class ArrayBuilder:
                 if not value.is_empty:
                     found = tuple(count for _, count in counted)
                     yield from self._distinct(
-                        value, replace(after, found=found, undecided=state.undecided - failed)
+                        value, after._replace(found=found, undecided=state.undecided - failed)
                     )
 
     def _wishes(self, j: int, place: int) -> list[Literal | None]:
@@ -182,11 +182,11 @@ class ArrayBuilder:
         if self.parts is not None:
             for i, piece in enumerate(self._in_parts(value, self.parts)):
                 if i not in after.used and not piece.is_empty:
-                    yield piece, replace(after, used=after.used | {i})
+                    yield piece, after._replace(used=after.used | {i})
             return
         for key, text in self._texts(value):
             if key not in after.used:
-                yield text, replace(after, used=after.used | {key})
+                yield text, after._replace(used=after.used | {key})
 
     def _texts(self, value: ByteDFA) -> list[tuple[bytes, ByteDFA]]:
         """The canonical JSON and the automaton of each text of a value; cached, because every state needs them."""

@@ -73,10 +73,14 @@ class Assembly:
         nfa = NfaBuilder()
         start, end = nfa.state(), nfa.state()
         todo = [(dfa, start, end)]
+        known: dict[ByteDFA, tuple[ByteDFA, list[tuple[int, ByteDFA, int]]]] = {}
         while todo:
             part, entry, leave = todo.pop()
-            first = nfa.copy_states(self._without_references(part), entry, leave)
-            todo.extend((value, first + s, first + t) for s, value, t in self._references(part))
+            if part not in known:
+                known[part] = self._without_references(part), self._references(part)
+            plain, references = known[part]
+            first = nfa.copy_states(plain, entry, leave)
+            todo.extend((value, first + s, first + t) for s, value, t in references)
         return nfa.build(start, [end])
 
     def _without_references(self, dfa: ByteDFA) -> ByteDFA:

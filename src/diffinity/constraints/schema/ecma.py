@@ -12,7 +12,9 @@ import sys
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import pairwise
+
+import numpy as np
 
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.regex import compile_regex
@@ -345,11 +347,13 @@ def _category(name: str) -> Ranges:
 def _categories() -> dict[str, list[tuple[int, int]]]:
     """The runs of code points of each general category, surrogates left out."""
     runs: dict[str, list[tuple[int, int]]] = {}
-    code = 0
-    for category, group in groupby(map(unicodedata.category, map(chr, range(_LAST + 1)))):
-        first, code = code, code + sum(1 for _ in group)
+    names = "".join(map(unicodedata.category, map(chr, range(_LAST + 1)))).encode()  # two letters each
+    pairs = np.frombuffer(names, np.uint16)
+    begins = [0, *(np.flatnonzero(pairs[1:] != pairs[:-1]) + 1).tolist(), _LAST + 1]
+    for first, past in pairwise(begins):
+        category = names[2 * first : 2 * first + 2].decode()
         if category != "Cs":
-            runs.setdefault(category, []).append((first, code - 1))
+            runs.setdefault(category, []).append((first, past - 1))
     return runs
 
 

@@ -14,7 +14,8 @@ string. In particular a closed object is never complemented: a schema under `not
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from diffinity.constraints.schema import drafts
 from diffinity.constraints.schema.document import Document, Node, shown
@@ -25,8 +26,7 @@ from diffinity.limits import PYTHON_STEPS, compiling
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
-@dataclass(frozen=True)
-class Literal:
+class Literal(NamedTuple):
     """A schema that must hold at a place, or must fail there; `plain` excludes keywords that apply subschemas."""
 
     node: Node
@@ -35,7 +35,7 @@ class Literal:
 
     def negated(self) -> Literal:
         """The negated literal."""
-        return replace(self, holds=not self.holds)
+        return Literal(self.node, not self.holds, self.plain)
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,7 @@ class Alternative:
     descended: bool = False  # a recursive reference was followed
 
 
-@dataclass(frozen=True)
-class _Branch:
+class _Branch(NamedTuple):
     """An alternative under construction: literals still to be expanded, each with its enclosing scopes."""
 
     todo: tuple[tuple[Literal, frozenset[Node]], ...]
@@ -106,27 +105,27 @@ class Expander:
     def _step(self, branch: _Branch, kind: str, depth: int) -> Iterator[_Branch]:
         (literal, scopes), rest = branch.todo[0], branch.todo[1:]
         if literal.plain:
-            yield replace(branch, todo=rest, failing=(*branch.failing, literal.node))
+            yield branch._replace(todo=rest, failing=(*branch.failing, literal.node))
             return
         if literal.negated() in branch.seen:
             return
         if literal in branch.seen:
-            yield replace(branch, todo=rest, evaluated=_noted(branch, literal, scopes))
+            yield branch._replace(todo=rest, evaluated=_noted(branch, literal, scopes))
             return
         clauses = self.clauses(literal, kind)
         if clauses is None:
             return
-        branch = replace(branch, todo=rest, seen=branch.seen | {literal})
+        branch = branch._replace(todo=rest, seen=branch.seen | {literal})
         node = literal.node
         if any(node.has(keyword) for keyword in REFERENCES) and self.document.is_recursive(node):
             if depth == 0:
                 return
-            branch = replace(branch, descended=True)
+            branch = branch._replace(descended=True)
         if literal.holds and isinstance(node.raw, dict) and not self._reference_only(node):
             if node.has({"object": "unevaluatedProperties", "array": "unevaluatedItems"}.get(kind, "")):
                 scopes = scopes | {node}
-                branch = replace(branch, scopes=(*branch.scopes, node))
-            branch = replace(branch, holding=(*branch.holding, node), evaluated=_noted(branch, literal, scopes))
+                branch = branch._replace(scopes=(*branch.scopes, node))
+            branch = branch._replace(holding=(*branch.holding, node), evaluated=_noted(branch, literal, scopes))
         yield from self._multiplied(branch, clauses, scopes, node)
 
     def _multiplied(
@@ -355,7 +354,7 @@ def _noted(branch: _Branch, literal: Literal, scopes: frozenset[Node]) -> tuple[
 
 def _with(branch: _Branch, way: Way, scopes: frozenset[Node]) -> _Branch:
     todo = ((literal, scopes if counts else frozenset[Node]()) for literal, counts in way)
-    return replace(branch, todo=(*todo, *branch.todo))
+    return branch._replace(todo=(*todo, *branch.todo))
 
 
 def _all_negated(way: Way) -> Way:

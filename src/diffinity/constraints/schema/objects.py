@@ -20,9 +20,10 @@ that are not remembered.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Literal as OneOf
+from typing import NamedTuple
 
 from diffinity.constraints.dfa import ByteDFA
 from diffinity.constraints.nfa import NfaBuilder
@@ -46,13 +47,12 @@ _MOST_REMEMBERED = 12
 OrderKept = OneOf["none", "undeclared", "required", "declared"]
 
 
-@dataclass(frozen=True)
-class _State:
+class _State(NamedTuple):
     """The state of the machine between two properties."""
 
     place: int  # names before this one are decided
     seen: frozenset[int] = frozenset()  # names so far, if they may occur in any order
-    count: int = 0
+    counted: int = 0  # names so far, up to the limit that matters
     present: frozenset[str] = frozenset()  # names that something still depends on
     undecided: frozenset[int] = frozenset()  # schemas that must fail and have not yet
     bucket: int = 0
@@ -258,7 +258,14 @@ class ObjectBuilder:
             if name not in self.required and not (self.welcome[name] and self._possible(name)):
                 self.must_be_absent.add(name)  # even where another schema that must fail could fail by it
                 return True
-        return any(self._fails_if_present(j, name) for name in self.required)
+        # A listed value mostly decides this, and is compared with less work than other schemas.
+        names = sorted(self.required, key=lambda name: (not self._is_listed(part, name), self.position[name]))
+        return any(self._fails_if_present(j, name) for name in names)
+
+    def _is_listed(self, part: ObjectPart, name: str) -> bool:
+        """Whether a schema lists the values of a declared name."""
+        declared = part.properties.get(name)
+        return declared is not None and any(declared.has(keyword) for keyword in ("const", "enum"))
 
     def _possible(self, name: str) -> bool:
         return self.nameable[name] and not self._value(self.base[name]).is_empty
@@ -337,7 +344,7 @@ class ObjectBuilder:
             return None
         failed = {self.breaks[i][0] for i in self.due_breaks.get(last, ()) if broken(*self.breaks[i][1:])}
         live = frozenset(name for name in state.present if self.last_use[name] > last)
-        return replace(state, present=live, undecided=state.undecided - failed)
+        return state._replace(present=live, undecided=state.undecided - failed)
 
     def _absent(self, state: _State, place: int) -> _State | None:
         """The state after the name at `place` was left out."""
@@ -345,7 +352,7 @@ class ObjectBuilder:
         if name in self.required:
             return None
         failed = {j for j in state.undecided if name in self.failing[j].required}
-        after = _State(place + 1, state.seen, state.count, state.present, state.undecided - failed, state.bucket)
+        after = _State(place + 1, state.seen, state.counted, state.present, state.undecided - failed, state.bucket)
         return self._decided(after)
 
     def _present(self, state: _State, place: int) -> Iterator[tuple[ByteDFA, _State]]:
@@ -363,13 +370,13 @@ class ObjectBuilder:
             value = self._value((*base, *chosen))
             if value.is_empty:
                 continue
-            after = self._counted(replace(state, undecided=state.undecided - free - failed))
+            after = self._counted(state._replace(undecided=state.undecided - free - failed))
             if after is None:
                 continue
-            after = replace(after, present=after.present | ({name} & self.linked))
+            after = after._replace(present=after.present | ({name} & self.linked))
             if self.order != "declared":
-                yield value, replace(after, seen=after.seen | {place}) if place in self.remembered else after
-            elif (decided := self._decided(replace(after, place=place + 1))) is not None:
+                yield value, after._replace(seen=after.seen | {place}) if place in self.remembered else after
+            elif (decided := self._decided(after._replace(place=place + 1))) is not None:
                 yield value, decided
 
     def _other(self, state: _State) -> Iterator[tuple[ByteDFA, ByteDFA, _State]]:
@@ -382,12 +389,12 @@ class ObjectBuilder:
             for chosen, failed in _choices(offers):
                 self.values.spend(4, "composing an object")
                 value = self._value((*base, *chosen))
-                after = self._counted(replace(state, undecided=state.undecided - free - failed))
+                after = self._counted(state._replace(undecided=state.undecided - free - failed))
                 if value.is_empty or after is None:
                     continue
                 value = self._flat(value) if early else value
                 for bucket, keys in self._bucketed(names.keys, state.bucket):
-                    yield keys, value, replace(after, bucket=bucket)
+                    yield keys, value, after._replace(bucket=bucket)
 
     def _bucketed(self, keys: ByteDFA, first: int) -> Iterator[tuple[int, ByteDFA]]:
         """The names by bucket, from bucket `first` on, each with the first bucket of the next name."""
@@ -399,10 +406,10 @@ class ObjectBuilder:
                 yield bucket + 1, within
 
     def _counted(self, state: _State) -> _State | None:
-        count = min(state.count + 1, self.counts)
+        count = min(state.counted + 1, self.counts)
         if any(part.max_properties is not None and count > part.max_properties for part in self.holding):
             return None
-        return replace(state, count=count)
+        return state._replace(counted=count)
 
     def _may_end(self, state: _State) -> bool:
         """Whether the object may be closed here, with all remaining names absent."""
@@ -418,7 +425,7 @@ class ObjectBuilder:
             if self.order == "declared":  # in any order these states would not be reached again
                 passed.append(after)
             if after.place in after.seen:
-                after = self._decided(replace(after, place=after.place + 1))
+                after = self._decided(after._replace(place=after.place + 1))
             else:
                 after = self._absent(after, after.place)
         if verdict is None:
@@ -429,9 +436,9 @@ class ObjectBuilder:
     def _ends_well(self, after: _State) -> bool:
         """Whether an object that ends in this state satisfies all counts and all schemas that must fail."""
         counted = [part for part in self.holding if part.min_properties > len(self.required)]
-        if any(after.count < part.min_properties for part in counted):
+        if any(after.counted < part.min_properties for part in counted):
             return False
-        return all(_miscounts(self.failing[j], after.count) for j in after.undecided)
+        return all(_miscounts(self.failing[j], after.counted) for j in after.undecided)
 
     # ---- bytes
 

@@ -224,24 +224,17 @@ def _escaped(text: ByteDFA, controls: bool, quote: bytes = b"") -> ByteDFA:
     nfa.states(text.n_states)
     start, end = nfa.state(), nfa.state()
     nfa.literal(quote, start, 0)
-    for final in np.flatnonzero(text.accepting).tolist():
-        nfa.literal(quote, final, end)
-    escapes = dict(_SHORT_ESCAPES)
-    if controls:
-        escapes |= {byte: b"\\u00%02x" % byte for byte in range(0x20) if byte not in escapes}
-    for low, high in ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0xFF)):
-        for source, first, last, target in _clipped(text, low, high):
-            nfa.edge(source, first, last, target)
-    for byte, spelled in escapes.items():
-        targets = text.table[:, text.byte_class[byte]]
-        for source in np.flatnonzero(targets >= 0).tolist():
-            nfa.literal(spelled, source, int(targets[source]))
-    return nfa.build(start, [end])
-
-
-def _clipped(text: ByteDFA, low: int, high: int) -> list[tuple[int, int, int, int]]:
-    """The machine's transitions on bytes from `low` to `high`."""
+    closed = nfa.state()
+    nfa.epsilons(text.final_states, np.full_like(text.final_states, closed))
+    nfa.literal(quote, closed, end)
     source, first, last, target = text.byte_ranges
-    keep = (first <= high) & (last >= low)
-    columns = (source[keep], np.maximum(first[keep], low), np.minimum(last[keep], high), target[keep])
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+    for low, high in ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0xFF)):
+        keep = (first <= high) & (last >= low)
+        nfa.edges(source[keep], np.maximum(first[keep], low), np.minimum(last[keep], high), target[keep])
+    long = {byte: b"\\u00%02x" % byte for byte in range(0x20) if byte not in _SHORT_ESCAPES}
+    for escapes in (_SHORT_ESCAPES, long) if controls else (_SHORT_ESCAPES,):
+        targets = text.table[:, text.byte_class[list(escapes)]]  # (states, escapes)
+        sources, which = np.nonzero(targets >= 0)
+        spelled = np.frombuffer(b"".join(escapes.values()), np.uint8).reshape(len(escapes), -1)
+        nfa.literals(spelled[which], sources.astype(np.int32), targets[sources, which])
+    return nfa.build(start, [end])
