@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -134,6 +135,11 @@ def test_who_writes_drafts_by_default(plaid: PlaidLM, monkeypatch: pytest.Monkey
     assert drafts_of(plaid, GenerationSettings(particles=2)) == 1
     assert drafts_of(plaid, GenerationSettings(guidance="paper", best_of=5)) == 5
     assert dy.Generator(plaid, None, **SMALL).rows == 4  # free text, too
+    monkeypatch.setattr(plaid, "sampling_defaults", dataclasses.replace(defaults, best_of_free=2))
+    assert dy.Generator(plaid, None, **SMALL).rows == 2
+    assert dy.Generator(plaid, dy.Regex("[abc ]+."), **SMALL).rows == 4
+    with pytest.raises(InvalidArgument, match="best_of_free must be a whole number from 1 to 64, but is 0"):
+        dataclasses.replace(defaults, best_of_free=0)
 
 
 def test_a_draft_scorer_chooses_in_place_of_the_model(plaid: PlaidLM, monkeypatch: pytest.MonkeyPatch) -> None:

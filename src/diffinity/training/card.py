@@ -161,7 +161,8 @@ English and nothing about the world. For real work use one of the models of docs
 ## What was measured
 
 {len(measured.samples)} samples without a constraint, as many with room for {", ".join(map(str, measured.lengths))}
-tokens each, {defaults.num_inference_steps} steps, best of {defaults.best_of} drafts{_chosen_by(defaults)},
+tokens each, {defaults.num_inference_steps} steps, best of {defaults.best_of_free or defaults.best_of} drafts
+(under a constraint {defaults.best_of}){_chosen_by(defaults)},
 score_temp {defaults.score_temp}, seed 0, none left out;
 {measured.held_out} held-out documents. A sentence is clean if link-grammar parses all of it, hunspell knows every
 word and no word stands twice in a row.

@@ -139,7 +139,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=EMBEDDED.parent)
     parser.add_argument("--score-temp", type=float, default=0.45)
     parser.add_argument("--steps", type=int, default=32)
-    parser.add_argument("--best-of", type=int, default=4)
+    parser.add_argument("--best-of", type=int, default=8, help="drafts of a text under a constraint")
+    parser.add_argument("--best-of-free", type=int, default=4, help="drafts of a text without one")
     parser.add_argument("--note", default="", help="what a reader must know about how these weights came about")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
@@ -150,6 +151,7 @@ def main() -> None:
         LENGTH,
         arguments.score_temp,
         best_of=arguments.best_of,
+        best_of_free=arguments.best_of_free,
         draft_scorer="embedded-autoregressive",
     )
     models = export(arguments.runs, arguments.out, defaults, data)
