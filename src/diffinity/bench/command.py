@@ -47,7 +47,7 @@ def run(
     jobs: Annotated[
         int | None, typer.Option(help="Processes; as many as there are cores, and 1 for latency.", min=1)
     ] = None,
-    ray: Annotated[bool, typer.Option("--ray", help="On the Ray cluster at hand, with --jobs actors.")] = False,
+    ray: Annotated[bool, typer.Option("--ray", help="On a Ray cluster, with --jobs actors.")] = False,
     schemas: Annotated[
         str | None, typer.Option(help="JSON Schemas to use: a file, a folder, or hub for JSONSchemaBench.")
     ] = None,

@@ -116,7 +116,7 @@ def generate(
     seed: Annotated[int, typer.Option(help="Text i is drawn from (seed, i).", min=0)] = 0,
     deadline: Annotated[
         float | None,
-        typer.Option(help="Stop after so many seconds; texts still satisfy the constraint.", min=0),
+        typer.Option(help="Stop after this many seconds; texts still satisfy the constraint.", min=0),
     ] = None,
     device: DeviceOption = "cpu",
     trust_remote_code: Annotated[

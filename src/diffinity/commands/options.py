@@ -34,7 +34,7 @@ SchemaOptionsOption = Annotated[
 ]
 GrammarOption = Annotated[Path | None, typer.Option("--grammar", help="A file with a grammar (EBNF).")]
 GrammarDepthOption = Annotated[
-    int, typer.Option("--grammar-depth", help="How often a recursion of the grammar goes round.", min=0)
+    int, typer.Option("--grammar-depth", help="How often the grammar may recur.", min=0)
 ]
 LimitOption = Annotated[
     list[str] | None,

@@ -91,17 +91,22 @@ class GenerationSettings:
     method: Method | None = _option(
         None, "ancestral or ddim; else the model's own.", '"ancestral" or "ddim"', json=str | None
     )
-    prefix: str = _option("", "What the text starts with.", "a text")
-    prompt: str | None = _option(None, "What the model reads before it writes, if it can.", "a text")
+    prefix: str = _option("", "The text starts with this.", "a text")
+    prompt: str | None = _option(None, "The model reads this before it writes, if it reads prompts.", "a text")
     messages: Messages | None = _option(
         None,
         "A conversation for the model's chat template.",
         "a list of objects with a role and a content",
         json=tuple[dict[str, str], ...] | None,
     )
-    score_temp: float | None = _option(None, "Below 1: sharper (embeddings).", "a finite number above 0", above=0)
+    score_temp: float | None = _option(
+        None, "Score temperature; below 1 sharpens (embeddings).", "a finite number above 0", above=0
+    )
     particles: int | None = _option(
-        None, "Choose each text from so many, closer to the model's own.", "a whole number, at least 1", least=1
+        None,
+        "Weighted trajectories a text is chosen from: closer to the model's own.",
+        "a whole number, at least 1",
+        least=1,
     )
     best_of: int | None = _option(
         None,
@@ -110,20 +115,23 @@ class GenerationSettings:
         least=1,
     )
     temperature: float | None = _option(
-        None, "Of the tokens' distributions; 0: the most probable.", "a finite number, at least 0", least=0
+        None,
+        "Temperature of the token distributions; 0: the most probable token.",
+        "a finite number, at least 0",
+        least=0,
     )
     order: Order | None = _option(
         None,
-        "In which tokens are unmasked: confidence, entropy, random, left-to-right or ancestral.",
+        "The order in which tokens are unmasked: confidence, entropy, random, left-to-right or ancestral.",
         "the name of an order",
         json=str | None,
     )
     block_length: int | None = _option(
-        None, "Tokens are unmasked in blocks of so many.", "a whole number, at least 1", least=1
+        None, "Tokens in a block; blocks are unmasked one after another.", "a whole number, at least 1", least=1
     )
     cfg_scale: float = _option(
         0.0,
-        "Classifier-free guidance by the prompt, as LLaDA has it.",
+        "Scale of classifier-free guidance by the prompt (LLaDA).",
         "a finite number, at least 0",
         least=0,
     )
@@ -132,7 +140,7 @@ class GenerationSettings:
     )
     retry_invalid: int = _option(
         0,
-        "How often a text is written anew, from another seed, whose value the type's own validators refuse.",
+        "How often a text is generated again if the type's validators refuse its value.",
         "a whole number, at least 0",
         least=0,
     )

@@ -121,7 +121,7 @@ def _is_number(option: Any) -> bool:
 
 class _OwnOptions(_Checked):
     drafts: int | None = Field(
-        None, ge=1, description="a whole number: with stream, an event with the draft every so many steps"
+        None, ge=1, description="a whole number: with stream, an event with the draft after every this many steps"
     )
     deadline: float | None = Field(None, gt=0, description="seconds, above 0")
 
