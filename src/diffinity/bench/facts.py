@@ -34,6 +34,8 @@ def run_facts(run: Run, results: Results | None = None) -> Iterator[tuple[str, s
     ]
     if settings.get("schemas"):
         described.append(f"schemas {settings['schemas']}, selected by the rule “{settings.get('selection')}”")
+    if settings.get("every", 1) > 1:
+        described.append(f"one constraint of {settings['every']}")
     yield "settings", ", ".join([*described, *(["quick"] if settings.get("quick") else [])]) or "the suite's own"
     if results is not None:
         yield "samples", _counted(results)
