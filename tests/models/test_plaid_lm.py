@@ -1,9 +1,13 @@
-"""PlaidLM keeps its normalised embeddings; what is kept must follow the parameters."""
+"""PlaidLM caches its normalised embeddings and packed weights; both must follow the parameters."""
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import torch
 from tokenizers import Tokenizer, models
+from torch import Tensor
 
 from diffinity.models import PlaidConfig, PlaidLM
 
@@ -13,6 +17,49 @@ LETTERS = Tokenizer(models.WordLevel({letter: i for i, letter in enumerate("abcd
 def small_model() -> PlaidLM:
     torch.manual_seed(0)
     return PlaidLM.create(PlaidConfig(vocab_size=6, dim=8, n_blocks=1, n_heads=2, embed_dim=4), LETTERS)
+
+
+def with_random_readout(model: PlaidLM) -> PlaidLM:
+    """A new model's readout is zero; random numbers there."""
+    readout = model.modules.model.output_linear
+    with torch.no_grad():
+        readout.weight.normal_()
+        readout.bias.normal_()
+    return model
+
+
+def logits(model: PlaidLM, *, packed: bool = True) -> Tensor:
+    """Logits for the same noisy embeddings; with gradients the packed weights are not used."""
+    z = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(1)).requires_grad_(not packed)
+    return model.denoise(z, torch.zeros(2), torch.zeros(2, 3, 4)).detach()
+
+
+def test_packed_weights_give_the_same_logits() -> None:
+    model = with_random_readout(small_model())
+    torch.testing.assert_close(logits(model), logits(model, packed=False))
+
+
+def test_packed_weights_follow_the_parameters() -> None:
+    model = with_random_readout(small_model())
+    before = logits(model)
+    with torch.no_grad():
+        model.modules.model.output_linear.weight.mul_(2)
+    after_readout = logits(model)
+    assert not torch.equal(before, after_readout)
+    torch.testing.assert_close(after_readout, logits(model, packed=False))
+    with torch.no_grad():
+        model.modules.embedding_matrix.matrix.normal_()
+    torch.testing.assert_close(logits(model), logits(model, packed=False))
+    model.modules.load_state_dict(with_random_readout(small_model()).modules.state_dict())
+    torch.testing.assert_close(logits(model), logits(model, packed=False))
+
+
+def test_a_model_whose_weights_are_packed_can_be_copied_and_pickled() -> None:
+    model = with_random_readout(small_model())
+    expected = logits(model)
+    assert torch.equal(logits(copy.deepcopy(model)), expected)
+    model.modules = pickle.loads(pickle.dumps(model.modules))
+    assert torch.equal(logits(model), expected)
 
 
 def test_embeddings_follow_the_parameters() -> None:

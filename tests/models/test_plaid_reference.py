@@ -53,14 +53,20 @@ def test_one_forward_pass(model: PlaidLM, numbers: dict[str, Tensor]) -> None:
 
 
 def replay(
-    model: PlaidLM, numbers: dict[str, Tensor], name: str, method: Method, guidance: Guidance, nudge: float = 0.0
+    model: PlaidLM,
+    numbers: dict[str, Tensor],
+    name: str,
+    method: Method,
+    guidance: Guidance,
+    nudge: float = 0.0,
+    seed: int = 0,
 ) -> tuple[Samples, list[Tensor]]:
     """The recorded trajectory with its recorded noise; `nudge` moves the start by that share of itself."""
     recorded = iter(numbers.get(f"{name}.noise", torch.empty(0)))
     steps = numbers[f"{name}.z_steps"].shape[0]
     sampler = Sampler(model, guidance, steps, method, grid="plaid", score_temp=0.9)
     start = numbers[f"{name}.z_init"]
-    start = start * (1 + nudge * torch.randn(start.shape, generator=torch.Generator().manual_seed(0)))
+    start = start * (1 + nudge * torch.randn(start.shape, generator=torch.Generator().manual_seed(seed)))
     samples, states = replayed(sampler, start, recorded)
     return samples, [state.z for state in states]
 
@@ -87,15 +93,15 @@ def replay(
 def test_whole_trajectory(
     model: PlaidLM, numbers: dict[str, Tensor], name: str, method: Method, guidance: Guidance
 ) -> None:
-    """Every state within 1e-5, or within what one rounding of the start to float32 would change.
+    """Every state within 1e-5, or within what one rounding of the start to float32 would change (four trials).
 
     The fixture's random network amplifies rounding about fourfold a step (another CPU's float32 ends 1e-5 to
     1e-3 away), so later states can't be held to 1e-5 by any implementation; that yardstick is measured here.
     """
     samples, states = replay(model, numbers, name, method, guidance)
-    _, nudged = replay(model, numbers, name, method, guidance, nudge=FLOAT32_ROUNDING)
-    for found, wanted, moved in zip(states, numbers[f"{name}.z_steps"], nudged, strict=True):
-        allowed = max(TOLERANCE, 10 * relative_error(moved, found))
+    nudged = [replay(model, numbers, name, method, guidance, FLOAT32_ROUNDING, seed)[1] for seed in range(4)]
+    for found, wanted, *moved in zip(states, numbers[f"{name}.z_steps"], *nudged, strict=True):
+        allowed = max(TOLERANCE, 10 * max(relative_error(state, found) for state in moved))
         assert relative_error(found, wanted) < allowed < 0.02
     assert relative_error(states[2], numbers[f"{name}.z_steps"][2]) < TOLERANCE
     assert torch.equal(samples.tokens, numbers[f"{name}.tokens"])
