@@ -2,9 +2,10 @@
 
     python -m benchmarks.architecture_trials CORPUS [--minutes 8] [--trials "4 blocks; looped blocks"] [--out FILE]
 
-CORPUS is a file of `diffinity corpus build`. All trials have the embedded model's tokenizer. The table shows
-held-out nats per token by noise level, and for free texts and texts under sentence constraints the grammar judge's
-clean share and nats per token under the embedded autoregressive model.
+CORPUS is a file of `diffinity corpus build`. All trials but those of the vocabulary have the embedded model's
+tokenizer. The table shows held-out nats per token by noise level, the held-out characters per token, and for free
+texts and texts under sentence constraints the grammar judge's clean share and nats per token under the embedded
+autoregressive model (tokens of that model, so that all trials are comparable).
 
 - "looped blocks": the middle blocks run twice, with the same parameters.
 - "coarse channel": half of an embedding's squared norm lies in 8 further dimensions, which are the same for all
@@ -27,16 +28,21 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from scipy.cluster.vq import kmeans2
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 import diffinity as dy
+from diffinity.alignment.bigrams import Bigrams, fit_bigrams
 from diffinity.bench import grammar
 from diffinity.bench.natural_language import natural_language_cases
 from diffinity.models import PlaidLM
 from diffinity.models.plaid import Embedding
+from diffinity.models.tokenization import train_bpe
 from diffinity.models.transformer import AutoregressiveLM
+from diffinity.training.command import end_token
 from diffinity.training.mixture import TrainingData, read_training_data
 from diffinity.training.quality import distinct_2, english_only, perplexity
+from diffinity.training.release import BIGRAM_DOCUMENTS
 from diffinity.training.tasks import DiffusionTask
 from diffinity.training.trainer import Report, Trainer, TrainingSettings
 
@@ -76,6 +82,7 @@ class TrialSettings(TrainingSettings):
 
     looped: bool = False  # the inner blocks are the same twice: 0, 1, 2, 1, 2, 3 of six
     coarse: bool = False
+    vocabulary: int | None = None  # tokens of a tokenizer of its own
 
     def task(self, vocab_size: int, eos: int) -> DiffusionTask:
         plain = dataclasses.replace(self, embed_dim=self.embed_dim + COARSE_DIM * self.coarse)
@@ -98,7 +105,26 @@ TRIALS = {
     "6 blocks": TrialSettings(n_blocks=6),
     "width 160": TrialSettings(n_blocks=4, dim=160, n_heads=5),
     "width 96, 8 blocks": TrialSettings(n_blocks=8, dim=96, n_heads=3),
+    "vocabulary 6144": TrialSettings(n_blocks=4, vocabulary=6144),
+    "vocabulary 4096": TrialSettings(n_blocks=4, vocabulary=4096),
 }
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A tokenizer, its end token, and the bigrams of the corpus in its tokens."""
+
+    tokenizer: Tokenizer
+    eos: int
+    bigrams: Bigrams | None
+
+
+def vocabulary_of(settings: TrialSettings, like: PlaidLM, data: TrainingData) -> Vocabulary:
+    if settings.vocabulary is None:
+        return Vocabulary(like.tokenizer, like.eos_token_id or 0, like.bigrams)
+    tokenizer = train_bpe(data.tokenizer_texts(), settings.vocabulary)
+    eos = end_token(tokenizer)
+    return Vocabulary(tokenizer, eos, fit_bigrams(data.first(BIGRAM_DOCUMENTS), tokenizer, eos))
 
 
 class TrialTrainer(Trainer):
@@ -108,9 +134,9 @@ class TrialTrainer(Trainer):
         return None
 
 
-def trainer_of(settings: TrialSettings, folder: str, like: PlaidLM, data: TrainingData) -> TrialTrainer:
+def trainer_of(settings: TrialSettings, folder: str, vocabulary: Vocabulary, data: TrainingData) -> TrialTrainer:
     held_out = data.held_out[:HELD_OUT_DOCUMENTS]
-    trainer = TrialTrainer(settings, folder, like.tokenizer, like.eos_token_id or 0, data.source, held_out)
+    trainer = TrialTrainer(settings, folder, vocabulary.tokenizer, vocabulary.eos, data.source, held_out)
     embedding = trainer.task.network.embedding_matrix
     if isinstance(embedding, CoarseEmbedding):
         embedding.assign()
@@ -121,18 +147,26 @@ def trained(
     settings: TrialSettings, minutes: float, like: PlaidLM, data: TrainingData
 ) -> tuple[PlaidLM, dict[str, float]]:
     """The model after the given processor time, and its held-out losses by noise level."""
+    vocabulary = vocabulary_of(settings, like, data)
     common: dict[str, Any] = {"mixed": 0.3, "tokens_per_batch": 2048, "bias_warmup": 300, "cooldown": 10**9}
     settings = dataclasses.replace(settings, **common, steps=MEASURED_STEPS)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = trainer_of(settings, folder, like, data)
+        trainer = trainer_of(settings, folder, vocabulary, data)
         times: list[float] = []  # at steps 20, 40, 60 and the last, which also validates
         often: dict[str, Any] = {"validate_every": 10**9, "save_every": 10**9}
         trainer.run(on_report=lambda _: times.append(time.process_time()), **often)
         steps = round(60 * minutes * 40 / (times[2] - times[0]))
-        trainer = trainer_of(dataclasses.replace(settings, steps=steps, cooldown=steps // 2), folder, like, data)
+        trainer = trainer_of(
+            dataclasses.replace(settings, steps=steps, cooldown=steps // 2), folder, vocabulary, data
+        )
         reports: list[Report] = []
         trainer.run(on_report=reports.append, **often)
-        losses = (reports[-1].validation or {}) | {"tokens": float(trainer.progress.tokens)}
+        encoded = vocabulary.tokenizer.encode_batch(data.held_out[:HELD_OUT_DOCUMENTS])
+        characters = sum(map(len, data.held_out[:HELD_OUT_DOCUMENTS]))
+        losses = (reports[-1].validation or {}) | {
+            "tokens": float(trainer.progress.tokens),
+            "characters per token": characters / sum(len(encoding.ids) for encoding in encoded),
+        }
         assert isinstance(trainer.task, DiffusionTask)
         network = trainer.task.network
         with trainer.averaged():
@@ -140,9 +174,9 @@ def trained(
             vectors = embedding().detach()
             network.embedding_matrix = Embedding(*vectors.shape)
             network.embedding_matrix.matrix.data = vectors
-            model = trainer.task.export(like.tokenizer, trainer.eos, like.sampling_defaults)
+            model = trainer.task.export(vocabulary.tokenizer, trainer.eos, like.sampling_defaults)
             network.embedding_matrix = embedding  # type: ignore[assignment]
-    model.bigrams = like.bigrams
+    model.bigrams = vocabulary.bigrams
     return model, losses
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
 import diffinity as dy
 from diffinity.bench.draws import word_tokenizer
+from diffinity.generation.probabilities import UNCERTAIN, _summarised
 from diffinity.models.markov import MarkovLM
 
 TEXTS = ["yes please", "yes", "yes", "no", "no thanks", "maybe not"]
@@ -77,3 +79,13 @@ def test_what_can_not_be_is_said(
 ) -> None:
     with pytest.raises(dy.InvalidArgument, match=message):
         dy.probabilities(model, choices, **options)  # type: ignore[arg-type]
+
+
+def test_estimates_that_a_single_run_dominates_are_warned_about() -> None:
+    log_probs = torch.tensor([[0.0, -9.0, -9.0, -9.0, -9.0, -9.0, -9.0, -9.0], [-5.0] * 8]).double()
+    dominated, even = _summarised(["a", "b"], log_probs)
+    assert dominated.standard_error > UNCERTAIN * dominated.probability
+    assert even.standard_error == pytest.approx(0.0)
+    model = dy.load()
+    with pytest.warns(UserWarning, match="use more particles"):
+        dy.probabilities(model, ["cat", "Yes."], num_inference_steps=32, particles=2, repeats=8)

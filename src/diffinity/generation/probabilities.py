@@ -9,6 +9,7 @@ positions.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -29,6 +30,7 @@ from diffinity.processes.base import Draws
 from diffinity.sampling import sample_particles
 
 Estimate = Literal["particles", "factorised"]
+UNCERTAIN = 0.5  # relative standard error above which a few estimates decide the mean
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ def probabilities(
     "particles" makes `repeats` unbiased estimates with `particles` trajectories each. "factorised" uses the
     distributions of the first network call (of `repeats` calls for a model that starts from random noise);
     autoregressive models do not have this estimate. `length` is the length of the texts, by default the length
-    that the longest choice needs; `options` are fields of `GenerationSettings`.
+    that the longest choice needs; `options` are fields of `GenerationSettings`. A warning says when the estimates
+    of a choice differ so much that its standard error can't be trusted.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["yes.", "yes.", "yes.", "no."], restart=0.0).tokens("mask")
@@ -101,7 +104,16 @@ def probabilities(
                 for automaton in automata
             ]
         )
-    return _summarised(choices, log_probs)
+    summary = _summarised(choices, log_probs)
+    uncertain = [c for c in summary if c.standard_error > UNCERTAIN * c.probability]
+    if uncertain and estimate == "particles":
+        warnings.warn(
+            f"the {repeats} estimates differ so much that the standard errors are too small, for "
+            f"{len(uncertain)} of {len(choices)} choices, such as {uncertain[0].choice!r}: use more particles "
+            f"(now {particles}) or more repeats",
+            stacklevel=2,
+        )
+    return summary
 
 
 def _factorised(

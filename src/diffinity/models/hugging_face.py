@@ -280,7 +280,7 @@ def load_transformers(
         transformers: Any = import_module("transformers")
     except ImportError:
         raise CheckpointError(
-            f"reading {name!r} needs the transformers library: pip install 'diffinity[bench]'"
+            f"reading {name!r} needs the transformers library: pip install 'diffinity[transformers]'"
         ) from None
     options = {"trust_remote_code": trust_remote_code, "revision": revision}
     try:
