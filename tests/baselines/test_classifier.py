@@ -325,3 +325,20 @@ def test_a_damaged_file_of_the_cache_is_refused(markov: MarkovLM, tmp_path: Path
     kept.write_bytes(kept.read_bytes()[:-8])
     with pytest.raises(dy.CheckpointError, match="not a complete safetensors file"):
         small_system(markov, **settings).auc(FOX, LENGTH)
+
+
+def test_a_pool_is_made_of_a_selection_of_the_other_constraints(
+    markov: MarkovLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[Any] = []
+    make_pool = system_module.make_pool
+
+    def recording(model: Any, vocabulary: Any, samples: Any, others: Any, *rest: Any) -> Any:
+        used.extend(others)
+        return make_pool(model, vocabulary, samples, others, *rest)
+
+    monkeypatch.setattr(system_module, "make_pool", recording)
+    many = [dy.Regex(f"the cat [a-z ]{{{i},}}\\.") for i in range(system_module.MOST_OTHERS + 4)]
+    small_system(markov, others=many).examples(FOX, LENGTH)
+    assert len(used) == system_module.MOST_OTHERS
+    assert len(set(map(id, used)) & set(map(id, many))) == len(used)

@@ -30,7 +30,7 @@ from diffinity.guidance.classifier import ClassifierGuidance, ClassifierHead, Fo
 from diffinity.models.pretrained import PretrainedLM, load_strictly, read_tensors
 from diffinity.models.protocol import DiffusionLM, vocabulary_of
 
-CACHE_VERSION = 1  # increase it when the same settings give other weights
+CACHE_VERSION = 2  # increase it when the same settings give other weights
 
 MOST_OTHERS = 16  # constraints whose texts are negatives, drawn from `others`
 
@@ -142,7 +142,7 @@ class ClassifierSystem:
                 self.model,
                 self._vocabulary,
                 self._samples(length),
-                self.others,
+                self._chosen,
                 self.positives // 2 + 1,
                 self.seed,
             )
@@ -159,7 +159,7 @@ class ClassifierSystem:
 
     @cached_property
     def _chosen(self) -> list[Constraint]:
-        """A selection of `others`, without constraints that do not compile; `_path` needs it first."""
+        """At most `MOST_OTHERS` of `others`, without constraints that do not compile."""
         chosen = []
         for i in np.random.default_rng(self.seed).permutation(len(self.others))[:MOST_OTHERS]:
             with suppress(ConstraintError):
