@@ -19,7 +19,7 @@ lint: .venv/dev
 	$(BIN)/mypy
 	$(BIN)/hadolint Dockerfile
 
-# Programs that some tests use: the grammar judge's parser and dictionaries. Needs Debian or Ubuntu, and root.
+# Programs that some tests use: a browser, and the grammar judge's parser and dictionaries. Needs Debian or Ubuntu, and root.
 SYSTEM_PACKAGES = chromium link-grammar link-grammar-dictionaries-en hunspell hunspell-en-us hunspell-en-gb
 .PHONY: system
 system:
@@ -33,18 +33,18 @@ format: .venv/dev
 docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-# Wheel and sdist: built, checked, and the wheel used in a fresh environment.
+# Builds and checks the wheel and the sdist, and uses the wheel in a fresh environment.
 release-check: .venv/release
 	$(BIN)/python scripts/release_check.py
 
 bench: .venv/bench
 	@for script in $(filter-out %/__init__.py %/automata.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python -m $$(echo $${script%.py} | tr / .) || exit 1; done
 
-# The embedded models, from nothing: many hours on one core; the same command goes on where it was stopped.
-# CORPUS is the file that `diffinity corpus build` makes (docs/training.md).
+# Trains the embedded models from scratch: many hours on one core; the same command resumes an interrupted run.
+# CORPUS is the file that `diffinity corpus build` writes (docs/training.md).
 RUNS ?= runs
 CORPUS ?= corpus.jsonl
-# Processors with bfloat16 units are faster with TRAIN_OPTIONS=--bfloat16.
+# On processors with bfloat16 units, TRAIN_OPTIONS=--bfloat16 is faster.
 TRAIN = $(BIN)/diffinity train $(CORPUS) --batch-tokens 2048 --length 96 --threads 1 $(TRAIN_OPTIONS)
 embedded: .venv/dev
 	$(TRAIN) --out $(RUNS)/plaid --vocab-size 8192 --dim 160 --n-blocks 6 --n-heads 5 --mixed 0.3 --steps 100000 --cooldown 20000

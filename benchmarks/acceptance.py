@@ -24,7 +24,7 @@ from diffinity.alignment import TokenAutomaton
 
 LENGTH = 64
 SIZES = [72e3, 1e6, 3.4e6, 29e6, 160e6]
-PLAIN_LIMIT = 12e9  # memory limit in bytes for Algorithm 1 with autograd
+ALGORITHM_1_LIMIT = 12e9  # memory limit in bytes for Algorithm 1 with autograd
 
 
 def seconds(work: Callable[[], object], rounds: int = 5) -> float:
@@ -66,7 +66,7 @@ def algorithm_1(logits: torch.Tensor, automaton: TokenAutomaton) -> Callable[[],
     return work
 
 
-def plain_bytes(automaton: TokenAutomaton, batch: int) -> float:
+def algorithm_1_bytes(automaton: TokenAutomaton, batch: int) -> float:
     """The memory of Algorithm 1's backward pass: a float and an index per transition and position; matrices."""
     return batch * LENGTH * (8.0 * automaton.n_transitions + 12.0 * automaton.n_states**2)
 
@@ -87,7 +87,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     vocabulary = plaid_vocabulary()
-    chosen = of_sizes(SIZES, vocabulary, LENGTH)
+    automata_of_sizes = of_sizes(SIZES, vocabulary, LENGTH)
     table = Table(
         *("automaton", "states", "classes", "transitions", "batch"),
         *("read+write", "ours", "ratio", "ours, MB", "Algorithm 1"),
@@ -95,27 +95,27 @@ def main() -> None:
     for batch in options.batch:
         logits = 3 * torch.randn(batch, LENGTH, len(vocabulary), generator=torch.Generator().manual_seed(0))
         probs = logits.softmax(-1)
-        copied = seconds(lambda p=probs: p.clone())  # type: ignore[misc]
-        for sized in chosen:
+        copy_seconds = seconds(lambda p=probs: p.clone())  # type: ignore[misc]
+        for sized in automata_of_sizes:
             automaton = sized.automaton
             run = lambda p=probs, a=automaton: acceptance(p, a)  # noqa: E731
             ours = seconds(run)
-            plain = "memory"
-            if batch == 1 and plain_bytes(automaton, batch) < PLAIN_LIMIT:
-                plain = f"{seconds(algorithm_1(logits, automaton), 1) * 1e3:,.0f} ms"
+            algorithm_1_cell = "memory"
+            if batch == 1 and algorithm_1_bytes(automaton, batch) < ALGORITHM_1_LIMIT:
+                algorithm_1_cell = f"{seconds(algorithm_1(logits, automaton), 1) * 1e3:,.0f} ms"
             elif batch > 1:
-                plain = ""
+                algorithm_1_cell = ""
             table.add_row(
                 sized.name,
                 f"{automaton.n_states:,}",
                 f"{automaton.n_classes:,}",
                 f"{automaton.n_transitions:,}",
                 str(batch),
-                f"{copied * 1e3:.1f} ms",
+                f"{copy_seconds * 1e3:.1f} ms",
                 f"{ours * 1e3:.1f} ms",
-                f"{ours / copied:.1f}",
+                f"{ours / copy_seconds:.1f}",
                 f"{peak_mb(run):.0f}",
-                plain,
+                algorithm_1_cell,
             )
     Console(width=150).print(table)
 

@@ -47,12 +47,12 @@ def ours(constraint: Constraint, vocabulary: Vocabulary) -> float | None:
 def outlines(pattern: str, vocabulary: Vocabulary) -> float:
     from outlines_core import Index
 
-    theirs = _theirs(vocabulary)
-    return milliseconds(lambda: Index(pattern, theirs), rounds=1)
+    outlines_vocabulary = _outlines_vocabulary(vocabulary)
+    return milliseconds(lambda: Index(pattern, outlines_vocabulary), rounds=1)
 
 
 @cache
-def _theirs(vocabulary: Vocabulary) -> Any:
+def _outlines_vocabulary(vocabulary: Vocabulary) -> Any:
     from outlines_core import Vocabulary as OutlinesVocabulary
 
     by_bytes: dict[bytes, list[int]] = {}
@@ -61,22 +61,22 @@ def _theirs(vocabulary: Vocabulary) -> Any:
     return OutlinesVocabulary(vocabulary.eos_id or 0, by_bytes)
 
 
-def outlines_schema(schema: object, vocabulary: Vocabulary, patience: float) -> float | None:
-    """Milliseconds of outlines-core's index for a schema, `patience` if it takes longer, None if it refuses.
+def outlines_schema(schema: object, vocabulary: Vocabulary, timeout: float) -> float | None:
+    """Milliseconds of outlines-core's index for a schema, `timeout` if it takes longer, None if it refuses.
 
     It runs in a separate process, because it cannot be interrupted; the conversion of the schema to a regex is not
     counted.
     """
-    _theirs(vocabulary)
+    _outlines_vocabulary(vocabulary)
     fork = multiprocessing.get_context("fork")
     answers = fork.Queue()
     process = fork.Process(target=_index_schema, args=(json.dumps(schema), vocabulary, answers), daemon=True)
     process.start()
-    process.join(patience)
+    process.join(timeout)
     if process.is_alive():
         process.kill()
         process.join()
-        return 1e3 * patience
+        return 1e3 * timeout
     return None if answers.empty() else float(answers.get())
 
 
@@ -89,7 +89,7 @@ def _index_schema(schema: str, vocabulary: Vocabulary, answers: Any) -> None:
         return
 
 
-PATIENCE = 5.0  # seconds
+TIMEOUT = 5.0  # seconds
 SUFFIXES = [
     b"s",
     b"ed",
@@ -125,20 +125,26 @@ def extended(vocabulary: Vocabulary, size: int) -> Vocabulary:
 def main() -> None:
     vocabulary = plaid_vocabulary()
     large = extended(vocabulary, 131_072)
-    for of_size in (vocabulary, large):
-        align(Regex("warm"), of_size, "eos")
+    for sized_vocabulary in (vocabulary, large):
+        align(Regex("warm"), sized_vocabulary, "eos")
     table = Table("constraint", "32,768 tokens", "131,072 tokens", "outlines-core, 32,768", "ratio")
     ratios = []
     small_times, large_times = [], []
     for name, pattern in TEMPLATES.items():
-        mine, more = ours(Regex(pattern), vocabulary), ours(Regex(pattern), large)
-        theirs = outlines(pattern, vocabulary)
-        assert mine is not None
-        assert more is not None
-        small_times.append(mine)
-        large_times.append(more)
-        ratios.append(theirs / mine)
-        table.add_row(name, f"{mine:.1f} ms", f"{more:.1f} ms", f"{theirs:,.0f} ms", f"{theirs / mine:.0f}")
+        small_time, large_time = ours(Regex(pattern), vocabulary), ours(Regex(pattern), large)
+        outlines_time = outlines(pattern, vocabulary)
+        assert small_time is not None
+        assert large_time is not None
+        small_times.append(small_time)
+        large_times.append(large_time)
+        ratios.append(outlines_time / small_time)
+        table.add_row(
+            name,
+            f"{small_time:.1f} ms",
+            f"{large_time:.1f} ms",
+            f"{outlines_time:,.0f} ms",
+            f"{outlines_time / small_time:.0f}",
+        )
     table.add_row(
         "median of the templates",
         f"{statistics.median(small_times):.1f} ms",
@@ -148,28 +154,28 @@ def main() -> None:
         style="bold",
     )
     schemas = compiled_schemas()
-    small = [t for _, c in schemas if (t := ours(c, vocabulary)) is not None]
-    more_times = [t for _, c in schemas[::5] if (t := ours(c, large)) is not None]
+    small_schema_times = [t for _, c in schemas if (t := ours(c, vocabulary)) is not None]
+    large_schema_times = [t for _, c in schemas[::5] if (t := ours(c, large)) is not None]
     table.add_row(
-        f"median of {len(small)} schemas",
-        f"{statistics.median(small):.1f} ms",
-        f"{statistics.median(more_times):.1f} ms (of {len(more_times)})",
+        f"median of {len(small_schema_times)} schemas",
+        f"{statistics.median(small_schema_times):.1f} ms",
+        f"{statistics.median(large_schema_times):.1f} ms (of {len(large_schema_times)})",
         "",
         "",
         style="bold",
     )
     pairs = [
-        (our_time, their_time)
+        (diffinity_time, outlines_schema_time)
         for _, c in schemas[::5]
-        if (our_time := ours(c, vocabulary)) is not None
-        and (their_time := outlines_schema(c.schema, vocabulary, PATIENCE)) is not None
+        if (diffinity_time := ours(c, vocabulary)) is not None
+        and (outlines_schema_time := outlines_schema(c.schema, vocabulary, TIMEOUT)) is not None
     ]
     table.add_row(
         f"median of {len(pairs)} schemas that both take",
-        f"{statistics.median(mine for mine, _ in pairs):.1f} ms",
+        f"{statistics.median(small_time for small_time, _ in pairs):.1f} ms",
         "",
-        f"{statistics.median(theirs for _, theirs in pairs):,.0f} ms (cut off at {PATIENCE:.0f} s)",
-        f"{statistics.median(theirs / mine for mine, theirs in pairs):.0f}",
+        f"{statistics.median(outlines_time for _, outlines_time in pairs):,.0f} ms (cut off at {TIMEOUT:.0f} s)",
+        f"{statistics.median(outlines_time / small_time for small_time, outlines_time in pairs):.0f}",
         style="bold",
     )
     Console(width=120).print(table)

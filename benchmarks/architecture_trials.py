@@ -2,10 +2,10 @@
 
     python -m benchmarks.architecture_trials CORPUS [--minutes 8] [--trials "4 blocks; looped blocks"] [--out FILE]
 
-CORPUS is a file of `diffinity corpus build`. All trials but those of the vocabulary have the embedded model's
-tokenizer. The table shows held-out nats per token by noise level, the held-out characters per token, and for free
-texts and texts under sentence constraints the grammar judge's clean share and nats per token under the embedded
-autoregressive model (tokens of that model, so that all trials are comparable).
+CORPUS is a file of `diffinity corpus build`. All trials use the embedded model's tokenizer, except those of the
+vocabulary. The table shows held-out nats per token by noise level and the held-out characters per token. For
+unconstrained texts and texts under sentence constraints it shows the grammar judge's clean share and nats per
+token under the embedded autoregressive model (tokens of that model, so that all trials are comparable).
 
 - "looped blocks": the middle blocks run twice, with the same parameters.
 - "coarse channel": half of an embedding's squared norm lies in 8 further dimensions, which are the same for all
@@ -65,7 +65,7 @@ class CoarseEmbedding(nn.Module):
         self.register_buffer("cluster", torch.zeros(vocab_size, dtype=torch.long))
 
     def assign(self) -> None:
-        """Put the present embeddings into clusters."""
+        """Assign every token to a cluster of the current embeddings."""
         points = F.normalize(self.matrix.detach(), dim=1).double().numpy()
         _, labels = kmeans2(points, CLUSTERS, minit="++", seed=0)
         self.cluster.copy_(torch.from_numpy(labels))
@@ -78,15 +78,15 @@ class CoarseEmbedding(nn.Module):
 
 @dataclass(frozen=True)
 class TrialSettings(TrainingSettings):
-    """Training settings with the two departures from PLAID's architecture."""
+    """Training settings, with the changes to PLAID's architecture and vocabulary that a trial makes."""
 
-    looped: bool = False  # the inner blocks are the same twice: 0, 1, 2, 1, 2, 3 of six
+    looped: bool = False  # the inner blocks run twice: six blocks in the order 0, 1, 2, 1, 2, 3
     coarse: bool = False
-    vocabulary: int | None = None  # tokens of a tokenizer of its own
+    vocabulary: int | None = None  # size of a tokenizer that is trained for the trial
 
     def task(self, vocab_size: int, eos: int) -> DiffusionTask:
-        plain = dataclasses.replace(self, embed_dim=self.embed_dim + COARSE_DIM * self.coarse)
-        task = super(TrialSettings, plain).task(vocab_size, eos)
+        widened = dataclasses.replace(self, embed_dim=self.embed_dim + COARSE_DIM * self.coarse)
+        task = super(TrialSettings, widened).task(vocab_size, eos)
         assert isinstance(task, DiffusionTask)
         network = task.network
         if self.looped:
@@ -128,7 +128,7 @@ def vocabulary_of(settings: TrialSettings, like: PlaidLM, data: TrainingData) ->
 
 
 class TrialTrainer(Trainer):
-    """A trainer without checkpoints: blocks that share parameters have no checkpoint of their own."""
+    """A trainer without checkpoints, because blocks that share parameters cannot be saved separately."""
 
     def save(self) -> None:
         return None
@@ -153,14 +153,14 @@ def trained(
     with tempfile.TemporaryDirectory() as folder:
         trainer = trainer_of(settings, folder, vocabulary, data)
         times: list[float] = []  # at steps 20, 40, 60 and the last, which also validates
-        often: dict[str, Any] = {"validate_every": 10**9, "save_every": 10**9}
-        trainer.run(on_report=lambda _: times.append(time.process_time()), **often)
+        intervals: dict[str, Any] = {"validate_every": 10**9, "save_every": 10**9}
+        trainer.run(on_report=lambda _: times.append(time.process_time()), **intervals)
         steps = round(60 * minutes * 40 / (times[2] - times[0]))
         trainer = trainer_of(
             dataclasses.replace(settings, steps=steps, cooldown=steps // 2), folder, vocabulary, data
         )
         reports: list[Report] = []
-        trainer.run(on_report=reports.append, **often)
+        trainer.run(on_report=reports.append, **intervals)
         encoded = vocabulary.tokenizer.encode_batch(data.held_out[:HELD_OUT_DOCUMENTS])
         characters = sum(map(len, data.held_out[:HELD_OUT_DOCUMENTS]))
         losses = (reports[-1].validation or {}) | {
@@ -188,12 +188,14 @@ def clean_share(texts: Sequence[str]) -> float:
 def measured(model: PlaidLM, judge: AutoregressiveLM) -> dict[str, float]:
     """Clean share, nats per token and distinct-2 of free texts and of texts under constraints."""
     options: dict[str, Any] = {"num_inference_steps": STEPS, "best_of": 1}
-    free = english_only(t.text for t in dy.generate(model, None, FREE, 16, seed=0, **options))
+    free_texts = english_only(t.text for t in dy.generate(model, None, FREE, 16, seed=0, **options))
     cases = natural_language_cases(SEED)
     constraints = [case.constraint for case in cases[:: len(cases) // CONSTRAINED][:CONSTRAINED]]
-    constrained = [dy.generate(model, c, 1, LENGTH, seed=i, **options)[0].text for i, c in enumerate(constraints)]
+    constrained_texts = [
+        dy.generate(model, c, 1, LENGTH, seed=i, **options)[0].text for i, c in enumerate(constraints)
+    ]
     measures: dict[str, float] = {}
-    for name, texts in (("free", free), ("constrained", constrained)):
+    for name, texts in (("free", free_texts), ("constrained", constrained_texts)):
         nats = torch.tensor(perplexity(judge, texts)).log().item()
         measures |= {
             f"{name} clean": clean_share(texts),
@@ -206,9 +208,9 @@ def measured(model: PlaidLM, judge: AutoregressiveLM) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus")
-    parser.add_argument("--minutes", type=float, default=8.0, help="of processor time a trial")
+    parser.add_argument("--minutes", type=float, default=8.0, help="processor time of a trial, in minutes")
     parser.add_argument("--trials", default="; ".join(TRIALS), help=f"some of {'; '.join(TRIALS)}")
-    parser.add_argument("--out", type=Path, help="JSON lines, one a trial, are added here")
+    parser.add_argument("--out", type=Path, help="file to which one JSON line per trial is added")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     like, judge = dy.load(), dy.load("embedded-autoregressive")

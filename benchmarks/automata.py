@@ -32,8 +32,8 @@ class Sized:
 
 def shared() -> Path:
     """The folder of reference data; exits with a message if it is not set."""
-    named = os.environ.get("DIFFINITY_SHARED")
-    folder = Path(named) if named else Path(__file__).parents[2] / "shared"
+    variable = os.environ.get("DIFFINITY_SHARED")
+    folder = Path(variable) if variable else Path(__file__).parents[2] / "shared"
     if not folder.is_dir():
         sys.exit("this benchmark needs the reference data: set DIFFINITY_SHARED to its folder")
     return folder
@@ -65,17 +65,17 @@ def compiled_schemas(limits: Limits = DEFAULT_LIMITS) -> list[tuple[str, JsonSch
 def of_sizes(sizes: list[float], vocabulary: Vocabulary, length: int) -> list[Sized]:
     """For each number of transitions the closest schema (or template) that fits the length."""
     template = align(Regex(TEMPLATES["word between"]), vocabulary, "exact")
-    pool = [Sized("regex: word between", template)]
+    candidates = [Sized("regex: word between", template)]
     for name, constraint in compiled_schemas():
         try:
             automaton = align(constraint, vocabulary, "eos")
         except DiffinityError:
             continue
         if automaton.feasible(length):
-            pool.append(Sized(f"schema {name}", automaton))
-    chosen = []
+            candidates.append(Sized(f"schema {name}", automaton))
+    closest = []
     for size in sizes:
-        best = min(pool, key=lambda sized: abs(sized.automaton.n_transitions / size - 1))
-        if best not in chosen:
-            chosen.append(best)
-    return chosen
+        best = min(candidates, key=lambda sized: abs(sized.automaton.n_transitions / size - 1))
+        if best not in closest:
+            closest.append(best)
+    return closest

@@ -63,7 +63,9 @@ def main() -> None:
     parser.add_argument("--suite", choices=list(LENGTHS), default="natural-language")
     parser.add_argument("--particles", type=int, default=64)
     parser.add_argument("--runs", type=int, default=4)
-    parser.add_argument("--free", type=int, default=0, help="free texts of the diffusion model to measure")
+    parser.add_argument(
+        "--free", type=int, default=0, help="number of unconstrained texts of the diffusion model to measure"
+    )
     parser.add_argument("--each", type=int, help="constraints of each category (all)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

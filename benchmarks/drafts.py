@@ -4,12 +4,12 @@
 
 The embedded model writes drafts under sentence constraints of the benchmark's six kinds, drawn with a separate
 seed, and unconstrained texts. From every group of 1, 2, 4 … drafts the draft with the best score is taken; all
-groups count. The score is that of the model's draft scorer; "own score" is the model's own. The table shows the
-grammar judge's clean share, nats per text under the embedded autoregressive model, words, distinct-2 (mean over
-groups), and processor time divided by that of one unguided draft, including scoring. "auto, not shown" is `auto`
-without showing decided tokens to the network. Then it prints the area under the ROC curve of three scores (the
-draft scorer's, the model's pseudo-likelihood, and its denoising loss) against the judge's verdicts, and how many
-texts that must begin with a brace parse as JSON. `--plot` draws nats against time.
+groups count. The score is that of the model's draft scorer; "own score" is that of the model itself. The table
+shows the grammar judge's clean share, nats per text under the embedded autoregressive model, words, distinct-2
+(mean over groups), and processor time divided by that of one unguided draft, including scoring. "auto, not shown"
+is `auto` without showing decided tokens to the network. Then it prints the area under the ROC curve of three
+scores (the draft scorer's, the model's pseudo-likelihood, and its denoising loss) against the judge's verdicts,
+and how many texts that must begin with a brace parse as JSON. `--plot` draws nats against time.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def denoising_scores(model: PlaidLM, tokens: Tensor) -> Tensor:
     return torch.stack(scores)
 
 
-def area(scores: Sequence[float], good: Sequence[bool]) -> float:
+def area(scores: Sequence[float], is_good: Sequence[bool]) -> float:
     """The probability that a good text has a higher score than a bad text.
 
     >>> area([0.1, 0.9, 0.5], [False, True, False])
     1.0
     """
-    values, truth = np.array(scores), np.array(good)
+    values, truth = np.array(scores), np.array(is_good)
     if truth.all() or not truth.any():
         return float("nan")
     return float((values[truth][:, None] > values[~truth][None]).mean())
@@ -100,11 +100,11 @@ def measure(
     nats = [_nats(judge, draft.text) for draft in flat]
     size, points = len(drafts_of_task[0]), []
     scores: dict[str, list[float]] = {}
-    for name, scored in ((method, draft_scores), (f"{method}, own score", text_scores)):
+    for name, score in ((method, draft_scores), (f"{method}, own score", text_scores)):
         began = time.process_time()
-        scores[name] = draft_values = [float(scored(model, row)[0]) for row in tokens]
+        scores[name] = draft_values = [float(score(model, row)[0]) for row in tokens]
         scoring = time.process_time() - began
-        for n in (2**k for k in range(scored is text_scores, size.bit_length())):
+        for n in (2**k for k in range(score is text_scores, size.bit_length())):
             groups = [
                 [max(range(i, i + n), key=draft_values.__getitem__) for i in range(first, len(flat), size)]
                 for first in range(0, size - n + 1, n)
@@ -140,8 +140,8 @@ def not_shown(model: PlaidLM) -> Iterator[None]:
         model.position_levels = True
 
 
-def begun_json(model: PlaidLM, texts: int, steps: int) -> int:
-    """How many of the texts that must begin with a brace parse as JSON; one draft each."""
+def count_brace_json(model: PlaidLM, texts: int, steps: int) -> int:
+    """The number of texts that parse as JSON, of `texts` that must begin with a brace; one draft each."""
     write = dy.Generator(model, dy.Regex(r"(?s)\{.*"), length=LENGTH, num_inference_steps=steps, best_of=1)
     return sum(parses(text.text) for text in write(texts))
 
@@ -165,8 +165,8 @@ def plot(points: Sequence[Point], reference: float, path: Path) -> None:
             capsize=3,
             label=method,
         )
-        for at, point in zip(times, method_points, strict=True):
-            axes.annotate(str(point.drafts), (at, point.nats), textcoords="offset points", xytext=(5, 5))
+        for x, point in zip(times, method_points, strict=True):
+            axes.annotate(str(point.drafts), (x, point.nats), textcoords="offset points", xytext=(5, 5))
     axes.set_xscale("log", base=2)
     axes.set_xlabel("processor time over one unguided text; numbers: drafts")
     axes.set_ylabel("nats a text, ± standard error")
@@ -210,21 +210,24 @@ def main() -> None:
     results = [drafts("unguided", constraints, "none"), drafts("fast", constraints, "fast")]
     with not_shown(model):
         results.append(drafts("auto, not shown", constraints, "auto"))
-        without = begun_json(model, 2 * arguments.cases, arguments.steps)
+        parsed_not_shown = count_brace_json(model, 2 * arguments.cases, arguments.steps)
     results.append(drafts("auto", constraints, "auto"))
     results.append(drafts("free", [None] * arguments.cases, "auto"))
     reference = results[0][0][0].seconds
-    heads = ("texts", "drafts", "clean", "nats", "±", "words", "distinct-2", "time")
-    print("| " + " | ".join(heads) + " |\n|---" + "|---:" * 7 + "|")
+    headings = ("texts", "drafts", "clean", "nats", "±", "words", "distinct-2", "time")
+    print("| " + " | ".join(headings) + " |\n|---" + "|---:" * 7 + "|")
     for points, _ in results:
         for point in points:
             print(point.row(reference))
-    print("\n".join(known for _, known in results))
-    parsed = begun_json(model, 2 * arguments.cases, arguments.steps)
-    print(f"of {2 * arguments.cases} texts that must begin with a brace {parsed} parse; {without} if not shown")
+    print("\n".join(accuracy for _, accuracy in results))
+    parsed = count_brace_json(model, 2 * arguments.cases, arguments.steps)
+    print(
+        f"of {2 * arguments.cases} texts that must begin with a brace {parsed} parse; "
+        f"{parsed_not_shown} if not shown"
+    )
     if arguments.plot is not None:
-        shown = [point for points, _ in results[:-1] for point in points if "," not in point.method]
-        plot(shown, reference, arguments.plot)
+        plotted_points = [point for points, _ in results[:-1] for point in points if "," not in point.method]
+        plot(plotted_points, reference, arguments.plot)
 
 
 if __name__ == "__main__":

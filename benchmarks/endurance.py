@@ -76,16 +76,16 @@ def came_from_an_interrupt(error: BaseException | None) -> bool:
 
 
 def interrupted_calls(model: TextModel, moments: int, seed: int = 0) -> tuple[int, list[int]]:
-    """Interrupt calls at random moments; the number of interrupts, and those after which the next call failed."""
+    """Interrupt calls at random moments; returns the number of interrupts, and those after which a call failed."""
     rng = random.Random(seed)
     began = time.perf_counter()
     expected = texts_of(model, 3, 1)
-    usual = time.perf_counter() - began
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    interrupted, wrong = 0, []
+    usual_seconds = time.perf_counter() - began
+    old_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupted, failed_calls = 0, []
     try:
         for moment in range(moments):
-            timer = threading.Timer(rng.uniform(0, usual), os.kill, (os.getpid(), signal.SIGINT))
+            timer = threading.Timer(rng.uniform(0, usual_seconds), os.kill, (os.getpid(), signal.SIGINT))
             try:
                 timer.start()
                 texts_of(model, 1000 + moment, 50)  # far longer than the timer takes
@@ -97,12 +97,12 @@ def interrupted_calls(model: TextModel, moments: int, seed: int = 0) -> tuple[in
                 timer.join()
             try:
                 if texts_of(model, 3, 1) != expected:
-                    wrong.append(moment)
+                    failed_calls.append(moment)
             except dy.DiffinityError:
-                wrong.append(moment)
+                failed_calls.append(moment)
     finally:
-        signal.signal(signal.SIGINT, before)
-    return interrupted, wrong
+        signal.signal(signal.SIGINT, old_handler)
+    return interrupted, failed_calls
 
 
 def memory_over_time(model: TextModel, calls: int, constraints: int, parts: int) -> list[int]:
@@ -133,16 +133,16 @@ def main() -> None:
     parser.add_argument("--constraints", type=int, default=3000)
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--interrupts", type=int, default=20)
-    parser.add_argument("--model", help="folder or hub id; else the embedded one")
+    parser.add_argument("--model", help="folder or hub id; default: the embedded model")
     arguments = parser.parse_args()
     model = dy.load(arguments.model)
-    same = texts_at_once(model, arguments.threads, 4) == texts_one_by_one(model, arguments.threads, 4)
-    interrupted, wrong = interrupted_calls(model, arguments.interrupts)
+    is_same = texts_at_once(model, arguments.threads, 4) == texts_one_by_one(model, arguments.threads, 4)
+    interrupted, failed_calls = interrupted_calls(model, arguments.interrupts)
     sizes = memory_over_time(model, arguments.calls, arguments.constraints, parts=5)
-    table = Table("what", "result")
-    table.add_row(f"{arguments.threads} threads at once", "as one by one" if same else "OTHER TEXTS")
+    table = Table("test", "result")
+    table.add_row(f"{arguments.threads} threads at once", "as one by one" if is_same else "OTHER TEXTS")
     table.add_row("interrupted calls", f"{interrupted} of {arguments.interrupts}")
-    table.add_row("next call wrong", str(len(wrong)))
+    table.add_row("next call wrong", str(len(failed_calls)))
     table.add_row(
         f"memory, {arguments.calls} calls, {arguments.constraints} constraints",
         ", ".join(f"{size / 1e6:.1f}" for size in sizes) + " MB",

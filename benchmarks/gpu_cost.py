@@ -105,7 +105,7 @@ class Launch:
 
 
 def fallback(kernel: Any, earlier: Sequence[Launch]) -> bool:
-    """Whether this is the backtracking of a draw that fell back to the best path."""
+    """Whether this launch is the backtracking of a draw that fell back to the best path."""
     return kernel.__name__ == "best_path" and any(launch.kernel == "draw_path" for launch in earlier)
 
 
@@ -128,10 +128,12 @@ def recorded() -> Iterator[list[Launch]]:
         programs = 1
         for n in grid:
             programs *= n
-        touched = sum(t.numel() * t.element_size() for t in tensors)
+        total_bytes = sum(t.numel() * t.element_size() for t in tensors)
         skipped = constants.get("PREDICATE", False) or fallback(kernel, launched)
         launched.append(
-            Launch(kernel.__name__, programs, touched, variant_of(constants), skipped, constants.get("ROWS", 1))
+            Launch(
+                kernel.__name__, programs, total_bytes, variant_of(constants), skipped, constants.get("ROWS", 1)
+            )
         )
 
     with (
@@ -167,7 +169,7 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.seen: list[Launch] = []
+        self.launches: list[Launch] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -175,21 +177,23 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not name.startswith(self.FREE) and not name.startswith("_unsafe_view"):
             leaves = torch.utils._pytree.tree_leaves((args, kwargs, result))
             tensors = {id(t): t for t in leaves if isinstance(t, Tensor)}.values()
-            self.seen.append(Launch(name, 0, sum(t.numel() * t.element_size() for t in tensors)))
+            self.launches.append(Launch(name, 0, sum(t.numel() * t.element_size() for t in tensors)))
         return result
 
 
 Step = Callable[[], object]
 
 
-def step_of(model: Model, batch: int, automaton: TokenAutomaton, backend: Backend, on: str = "cuda") -> Step:
+def step_of(
+    model: Model, batch: int, automaton: TokenAutomaton, backend: Backend, device_name: str = "cuda"
+) -> Step:
     """The call of acceptance in a guided step."""
-    logits = torch.zeros(batch, model.length, model.vocab, dtype=torch.bfloat16, device=on)
-    keys = torch.zeros(batch, 2, dtype=torch.int64, device=on)
+    logits = torch.zeros(batch, model.length, model.vocab, dtype=torch.bfloat16, device=device_name)
+    keys = torch.zeros(batch, 2, dtype=torch.int64, device=device_name)
     if model.tokens:
         return lambda: decode(logits, automaton, "sample", logits=True, seed=keys, backend=backend)
-    embedding = torch.zeros(model.vocab, model.width, dtype=torch.bfloat16, device=on)
-    x = torch.zeros(batch, model.length, model.width, dtype=torch.bfloat16, device=on)
+    embedding = torch.zeros(model.vocab, model.width, dtype=torch.bfloat16, device=device_name)
+    x = torch.zeros(batch, model.length, model.width, dtype=torch.bfloat16, device=device_name)
     return lambda: mean_acceptance(logits, automaton, logits, x, embedding, certain=1e-6, backend=backend)
 
 
@@ -201,40 +205,40 @@ def launches(model: Model, batch: int, automaton: TokenAutomaton) -> list[Launch
         kernel_launches.clear()
         with Operations() as operations:
             step()
-    return kernel_launches + operations.seen
+    return kernel_launches + operations.launches
 
 
 def torch_operations(model: Model, batch: int) -> tuple[int, float]:
     """The number of operations that the torch path launches for a step, and their bytes."""
-    count, at_none, by_token = torch_counts(model.length, model.tokens)
-    return count, batch * (at_none + by_token * model.vocab)
+    count, fixed_bytes, bytes_per_token = torch_counts(model.length, model.tokens)
+    return count, batch * (fixed_bytes + bytes_per_token * model.vocab)
 
 
 @cache
 def torch_counts(length: int, tokens: bool) -> tuple[int, float, float]:
-    """The operations of a step of one sample; their bytes without tokens, and per token.
+    """The operations of a step of one sample; their bytes as a constant part and a part per token.
 
     The torch path reads numbers back, so it needs data. It is counted on the CPU with two small vocabularies,
     because bytes are linear in the vocabulary and in the batch.
     """
-    sizes, counts, touched = (1024, 2048), [0, 0], [0, 0]
+    sizes, counts, total_bytes = (1024, 2048), [0, 0], [0, 0]
     for i, vocab in enumerate(sizes):
         small = Model("", length, vocab, 16, 0.0, 0.0, tokens=tokens)
-        step = step_of(small, 1, automata(vocab)["sentence"], "torch", on="cpu")
+        step = step_of(small, 1, automata(vocab)["sentence"], "torch", device_name="cpu")
         step()
         with Operations() as recorder:
             step()
-        counts[i], touched[i] = len(recorder.seen), sum(launch.bytes for launch in recorder.seen)
-    by_token = (touched[1] - touched[0]) / (sizes[1] - sizes[0])
-    return counts[1], touched[0] - by_token * sizes[0], by_token
+        counts[i], total_bytes[i] = len(recorder.launches), sum(launch.bytes for launch in recorder.launches)
+    bytes_per_token = (total_bytes[1] - total_bytes[0]) / (sizes[1] - sizes[0])
+    return counts[1], total_bytes[0] - bytes_per_token * sizes[0], bytes_per_token
 
 
 def unguided_seconds(model: Model, batch: int, gpu: Gpu, layer_launches: int = LAYER_LAUNCHES) -> float:
     """A step without guidance: the network, the softmax and, for embeddings, p·E."""
     rows = batch * model.length
     network = 2 * model.active * rows / (EFFICIENCY * gpu.tensor)
-    touched = model.stored if rows >= 256 else model.active  # of experts: many tokens use all experts
-    network = max(network, 2 * touched / (STREAM * gpu.bandwidth))
+    parameters_read = model.stored if rows >= 256 else model.active  # of experts: many tokens use all experts
+    network = max(network, 2 * parameters_read / (STREAM * gpu.bandwidth))
     network += layer_launches * model.layers * LAUNCH
     softmax = LAUNCH + 4 * rows * model.vocab / (STREAM * gpu.bandwidth)
     return network + softmax + (0.0 if model.tokens else LAUNCH + product_seconds(model, batch, gpu))
@@ -243,9 +247,9 @@ def unguided_seconds(model: Model, batch: int, gpu: Gpu, layer_launches: int = L
 def product_seconds(model: Model, batch: int, gpu: Gpu, tokens: int = 0) -> float:
     """A product of (B, L, V) and (V, d) in bfloat16, over all tokens or a given number."""
     rows, tokens = batch * model.length, tokens or model.vocab
-    touched = 2 * (rows * tokens + tokens * model.width)
+    total_bytes = 2 * (rows * tokens + tokens * model.width)
     arithmetic = 2 * rows * tokens * model.width / (EFFICIENCY * gpu.tensor)
-    return max(arithmetic, touched / (STREAM * gpu.bandwidth))
+    return max(arithmetic, total_bytes / (STREAM * gpu.bandwidth))
 
 
 def chain_cycles(launch: Launch, model: Model, gpu: Gpu) -> float:
@@ -274,17 +278,17 @@ def kernel_seconds(launch: Launch, model: Model, batch: int, automaton: TokenAut
     if launch.skipped:
         return LAUNCH
     seconds = launch.bytes / (STREAM * gpu.bandwidth)
-    turns = max(1.0, launch.programs / (RESIDENT.get(launch.kernel, 8) * gpu.processors))
-    turns = math.ceil(turns) if launch.variant else turns  # short programs run without gaps
-    seconds = max(seconds, turns * chain_cycles(launch, model, gpu) / gpu.clock)
+    waves = max(1.0, launch.programs / (RESIDENT.get(launch.kernel, 8) * gpu.processors))
+    waves = math.ceil(waves) if launch.variant else waves  # short programs run without gaps
+    seconds = max(seconds, waves * chain_cycles(launch, model, gpu) / gpu.clock)
     if launch.kernel.startswith("bmm"):
-        outside = class_layout(automaton).n_outside
-        seconds = max(seconds, product_seconds(model, batch, gpu, outside))
+        n_outside = class_layout(automaton).n_outside
+        seconds = max(seconds, product_seconds(model, batch, gpu, n_outside))
     elif launch.kernel == "mean_parts":
         seconds = max(seconds, product_seconds(model, batch, gpu))
     elif launch.kernel in ("weigh", "posterior"):
-        doubles = 40 * batch * model.length * (automaton.n_classes + 3 * automaton.edges.n_groups)
-        seconds = max(seconds, doubles / (gpu.double_per_clock * gpu.processors * gpu.clock))
+        double_operations = 40 * batch * model.length * (automaton.n_classes + 3 * automaton.edges.n_groups)
+        seconds = max(seconds, double_operations / (gpu.double_per_clock * gpu.processors * gpu.clock))
     return LAUNCH + seconds
 
 
@@ -313,7 +317,7 @@ def check(model: Model) -> None:
     """The operations of the torch path: as dispatched, and as the profiler counts them."""
     small = replace(model, length=8, vocab=2048)
     automaton = automata(small.vocab)["sentence"]
-    step = step_of(small, 1, automaton, "torch", on="cpu")
+    step = step_of(small, 1, automaton, "torch", device_name="cpu")
     step()
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         step()
@@ -326,13 +330,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=sorted({m.name for m in MODELS}))
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 16])
-    parser.add_argument("--check", action="store_true", help="count the torch path by the profiler too")
+    parser.add_argument("--check", action="store_true", help="also count the torch path with the profiler")
     parser.add_argument("--without-network-launches", action="store_true")
     arguments = parser.parse_args()
     if arguments.check:
         check(MODELS[0])
     table = Table(title="Guidance on a GPU: launches and bytes counted, overhead PREDICTED")
-    for column in ("model", "L", "V", "batch", "automaton", "states", "asks for", "torch launches", "torch GB"):
+    for column in ("model", "L", "V", "batch", "automaton", "states", "output", "torch launches", "torch GB"):
         table.add_column(column, justify="left" if column in ("model", "automaton") else "right")
     for column in ("launches", "MB", *(f"{gpu.name}, predicted" for gpu in GPUS)):
         table.add_column(column, justify="right")
@@ -346,17 +350,17 @@ def main() -> None:
 
 def row(model: Model, name: str, automaton: TokenAutomaton, batch: int, layer_launches: int) -> list[str]:
     step_launches = launches(model, batch, automaton)
-    operations, touched = torch_operations(model, batch)
+    operations, total_bytes = torch_operations(model, batch)
     overheads = []
     for gpu in GPUS:
-        extra = sum(kernel_seconds(launch, model, batch, automaton, gpu) for launch in step_launches)
-        overheads.append(f"{1 + extra / unguided_seconds(model, batch, gpu, layer_launches):.3f}")
-    met = int(automaton.live(model.length).any(axis=0).sum())
+        guidance_seconds = sum(kernel_seconds(launch, model, batch, automaton, gpu) for launch in step_launches)
+        overheads.append(f"{1 + guidance_seconds / unguided_seconds(model, batch, gpu, layer_launches):.3f}")
+    reachable_states = int(automaton.live(model.length).any(axis=0).sum())
     output = "joint draw" if model.tokens else "q·E"
-    sizes = [str(model.length), f"{model.vocab:,}", str(batch), name, f"{met:,}", output]
+    sizes = [str(model.length), f"{model.vocab:,}", str(batch), name, f"{reachable_states:,}", output]
     counts = [
         f"{operations:,}",
-        f"{touched / 1e9:.1f}",
+        f"{total_bytes / 1e9:.1f}",
         str(len(step_launches)),
         f"{sum(x.bytes for x in step_launches) / 1e6:,.0f}",
     ]

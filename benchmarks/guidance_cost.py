@@ -6,8 +6,8 @@
 Two models: a randomly initialised network of 30 M parameters over PLAID's 32,768 tokens, with automata from 70
 thousand to 5 million transitions, and the embedded model with its own automata. Guided and unguided runs
 alternate, and each figure is the median of the ratios of adjacent runs, because other programs use the machine.
-`--share` instead measures the time of the closed form as a share of a guided run: this is less noisy, and only for
-path and posterior.
+`--share` instead measures the time of the closed form as a share of a guided run. This is less noisy, but only
+possible for path and posterior.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ def ratios(
 ) -> dict[str, float]:
     """For each method the median over rounds of its time divided by that of the adjacent unguided runs."""
     automata = [sized.automaton] * batch
-    plain = one_run(model, automata, "none", steps)
+    unguided_run = one_run(model, automata, "none", steps)
     runs = {method: one_run(model, automata, method, steps) for method in methods}
-    for run in (plain, *runs.values()):
+    for run in (unguided_run, *runs.values()):
         run()
     measured: dict[str, list[float]] = {method: [] for method in methods}
     for _ in range(rounds):
-        before = plain()
+        unguided_before = unguided_run()
         for method, run in runs.items():
-            guided = run()
-            after = plain()
-            measured[method].append(2 * guided / (before + after))
-            before = after
+            guided_seconds = run()
+            unguided_after = unguided_run()
+            measured[method].append(2 * guided_seconds / (unguided_before + unguided_after))
+            unguided_before = unguided_after
     return {method: statistics.median(values) for method, values in measured.items()}
 
 
@@ -85,16 +85,16 @@ def shares(
     model: DiffusionLM, sized: Sized, batch: int, steps: int, rounds: int, methods: Sequence[str]
 ) -> dict[str, float]:
     """For each method the median over rounds of the share of `conditional_mean` in the time of the guided run."""
-    spent = 0.0
+    closed_form_seconds = 0.0
 
     def timed(*arguments: Any) -> Any:
-        nonlocal spent
+        nonlocal closed_form_seconds
         started = time.perf_counter()
-        result = inner(*arguments)
-        spent += time.perf_counter() - started
+        result = conditional_mean(*arguments)
+        closed_form_seconds += time.perf_counter() - started
         return result
 
-    inner = mean.conditional_mean
+    conditional_mean = mean.conditional_mean
     mean.conditional_mean = timed  # type: ignore[assignment]
     try:
         measured: dict[str, list[float]] = {method: [] for method in methods}
@@ -102,12 +102,12 @@ def shares(
             run = one_run(model, [sized.automaton] * batch, method, steps)
             run()
             for _ in range(rounds):
-                spent = 0.0
+                closed_form_seconds = 0.0
                 total_seconds = run()
-                measured[method].append(spent / total_seconds)
+                measured[method].append(closed_form_seconds / total_seconds)
         return {method: statistics.median(values) for method, values in measured.items()}
     finally:
-        mean.conditional_mean = inner
+        mean.conditional_mean = conditional_mean
 
 
 def embedded_automata(model: DiffusionLM) -> list[Sized]:
@@ -125,9 +125,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--sizes", type=float, nargs="+", default=SIZES, help="wanted numbers of transitions")
+    parser.add_argument("--sizes", type=float, nargs="+", default=SIZES, help="target numbers of transitions")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
-    parser.add_argument("--model", help="folder of another model in place of the embedded one")
+    parser.add_argument("--model", help="folder of a model to use instead of the embedded model")
     parser.add_argument("--share", action="store_true", help="the closed form's share of a guided run")
     arguments = parser.parse_args()
     if arguments.share:

@@ -56,9 +56,9 @@ def vocabulary(size: int) -> dy.Vocabulary:
     """Bytes, an end token and words, with a realistic number of tokens of several letters."""
     letters = "etaoinshrdlu"
     words = itertools.chain.from_iterable(itertools.product(letters, repeat=n) for n in range(2, 6))
-    spelled = (space + "".join(word).encode() for word in words for space in (b"", b" "))
+    word_tokens = (space + "".join(word).encode() for word in words for space in (b"", b" "))
     tokens: list[bytes | None] = [None, *(bytes([byte]) for byte in range(256))]
-    return dy.Vocabulary([*tokens, *itertools.islice(spelled, size - len(tokens))], eos_id=0)
+    return dy.Vocabulary([*tokens, *itertools.islice(word_tokens, size - len(tokens))], eos_id=0)
 
 
 def diffusion_gemma(vocab: int) -> Any:
@@ -216,15 +216,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--vocab", type=int, default=32768)
-    parser.add_argument("--loop", default="", help="only those whose name holds this")
+    parser.add_argument("--loop", default="", help="only the loops whose name contains this text")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     words = vocabulary(arguments.vocab)
     table = Table(
-        title=f"constrained over unconstrained, {arguments.rounds} rounds by turns, {len(words):,} tokens"
+        title=f"constrained over unconstrained, {arguments.rounds} alternating rounds, {len(words):,} tokens"
     )
-    for column in ("loop", "parameters", "constraint", "unconstrained (s)", "ratio", "by the clock"):
+    for column in ("loop", "parameters", "constraint", "unconstrained (s)", "ratio", "wall-clock ratio"):
         table.add_column(column, justify="left" if column in ("loop", "constraint") else "right")
     for name, build in LOOPS.items():
         if arguments.loop not in name:
@@ -233,10 +233,10 @@ def main() -> None:
         model, runner = build(arguments.vocab, words, arguments.steps)
         parameters = sum(weight.numel() for weight in model.parameters())
         for title, constraint in CONSTRAINTS.items():
-            free, constrained = runner(None), runner(constraint)
-            free()
+            unconstrained, constrained = runner(None), runner(constraint)
+            unconstrained()
             constrained()  # compiles
-            pairs = [(spent(free), spent(constrained)) for _ in range(arguments.rounds)]
+            pairs = [(spent(unconstrained), spent(constrained)) for _ in range(arguments.rounds)]
             ratios = [[c[i] / f[i] for f, c in pairs] for i in (0, 1)]
             unconstrained_seconds = statistics.median(f[0] for f, _ in pairs)
             table.add_row(

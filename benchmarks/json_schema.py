@@ -80,7 +80,7 @@ def check_samples(row: Row, constraint: JsonSchema, samples: int, tally: Tally) 
 
     if constraint.dfa().is_empty:
         return
-    validators = [jsonschema_rs.validator_for(row["schema"], validate_formats=on) for on in (None, True)]
+    validators = [jsonschema_rs.validator_for(row["schema"], validate_formats=formats) for formats in (None, True)]
     rng = random.Random(row["name"])
     for _ in range(samples):
         value = json.loads(constraint.dfa().sample(rng, 300))
@@ -191,10 +191,10 @@ def theirs(name: str, rows: list[Row], patience: float) -> Tally:
             tally.refusals["refused"] += 1
             continue
         tally.compiled += 1
-        for test, ok in zip(row["tests"], accepted, strict=True):
+        for test, is_accepted in zip(row["tests"], accepted, strict=True):
             tally.valid += test["valid"]
-            tally.valid_accepted += test["valid"] and ok
-            tally.false_accepts += ok and not test["valid"]
+            tally.valid_accepted += test["valid"] and is_accepted
+            tally.false_accepts += is_accepted and not test["valid"]
     if process is not None:
         process.kill()
     return tally
@@ -226,8 +226,10 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=1000, help="random strings per compiled schema")
-    parser.add_argument("--schemas", type=int, default=200, help="how many of the schemas")
-    parser.add_argument("--patience", type=float, default=10.0, help="seconds that the others get per schema")
+    parser.add_argument("--schemas", type=int, default=200, help="number of schemas")
+    parser.add_argument(
+        "--patience", type=float, default=10.0, help="timeout of the other systems per schema, in seconds"
+    )
     arguments = parser.parse_args()
     if not BENCH.is_file():
         print(f"{BENCH.name} is not here; set DIFFINITY_SHARED")

@@ -4,11 +4,12 @@
     python -m benchmarks.langflow_cost guidance [--memory] [--length 64 128] [--batch 1 4] [--steps 20]
 
 12 blocks of width 768 over 50,257 tokens. The weights are random, so only the cost is meaningful. The tokenizer is
-a byte-level BPE of that size, trained on the reference data in a minute (which do not contain gpt2's tokenizer).
+a byte-level BPE of that size, trained in a minute on the reference data, which do not contain gpt2's tokenizer.
 
-`guidance` runs an unguided trajectory and one trajectory of every method, alternating step by step, and measures
-processor time, because other programs use the machine. A figure is the time of guided steps divided by that of as
-many unguided steps. Peak memory is that of a separate process that takes two steps, including the weights.
+`guidance` runs two unguided trajectories and one trajectory of every method, alternating step by step, and
+measures processor time, because other programs use the machine. A figure is the time of the guided steps divided
+by the mean time of the two unguided trajectories. Peak memory is that of a separate process that takes two steps,
+including the weights.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def random_model(tokenizer: Tokenizer) -> LangFlowLM:
 
 def files(console: Console) -> None:
     """Create, save, load, write 64 tokens in 64 steps."""
-    table = Table("what", "seconds", "of the processor", "peak memory so far, GB")
+    table = Table("task", "seconds", "processor seconds", "peak memory so far, GB")
 
     def timed(activity: str, started: tuple[float, float]) -> None:
         used = resource.getrusage(resource.RUSAGE_SELF)
@@ -169,15 +170,17 @@ def ratios(
     for method in methods:  # warm up: compile loops, make plans, touch memory
         Run(model, automata, method, length, 1).step()
     runs = {method: Run(model, automata, method, length, steps) for method in methods}
-    plain = [Run(model, automata, "none", length, steps) for _ in range(2)]
-    guided, free = dict.fromkeys(methods, 0.0), 0.0
+    unguided_runs = [Run(model, automata, "none", length, steps) for _ in range(2)]
+    guided_seconds, unguided_seconds = dict.fromkeys(methods, 0.0), 0.0
     for _ in range(steps):
-        free += plain[0].step()
-        for place, method in enumerate(methods):
-            if place == len(methods) // 2:
-                free += plain[1].step()
-            guided[method] += runs[method].step()
-    return free / (2 * steps), {method: 2 * seconds / free for method, seconds in guided.items()}
+        unguided_seconds += unguided_runs[0].step()
+        for index, method in enumerate(methods):
+            if index == len(methods) // 2:
+                unguided_seconds += unguided_runs[1].step()
+            guided_seconds[method] += runs[method].step()
+    return unguided_seconds / (2 * steps), {
+        method: 2 * seconds / unguided_seconds for method, seconds in guided_seconds.items()
+    }
 
 
 def guidance(console: Console, arguments: argparse.Namespace) -> None:
@@ -214,7 +217,7 @@ def main() -> None:
     parser.add_argument("part", choices=["files", "guidance"])
     parser.add_argument("--length", type=int, nargs="+", default=[64, 128])
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 4])
-    parser.add_argument("--steps", type=int, default=20, help="35%% of 20 are 7: what auto gives to the gradient")
+    parser.add_argument("--steps", type=int, default=20, help="of 20 steps auto uses the gradient in 7 (35%%)")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--constraints", nargs="+", choices=["regex", "json"], default=["regex", "json"])
     parser.add_argument("--memory", action="store_true", help="measure peak memory too (Linux)")

@@ -3,8 +3,8 @@
     python -m benchmarks.large_vocabulary [--tokenizer tokenizer.json] [--size 262144] [--length 256]
 
 Without a tokenizer file, a tokenizer of that size is made from a byte-level alphabet and words of letters. Times
-are seconds of processor time on one thread. Memory is the increase of the peak: for alignment as counted by numpy
-and Python, for a step of the process, because torch has its own allocator.
+are seconds of processor time on one thread. Memory is the increase of the peak. For alignment it is counted by
+numpy and Python; for a step it is that of the process, because torch has its own allocator.
 """
 
 from __future__ import annotations
@@ -68,17 +68,19 @@ def main() -> None:
     console = Console(width=130)
     if arguments.tokenizer:
         tokenizer = Tokenizer.from_file(arguments.tokenizer)
-        words, reading = measured(lambda: dy.Vocabulary.from_tokenizer(tokenizer))
+        words, reading_seconds = measured(lambda: dy.Vocabulary.from_tokenizer(tokenizer))
     else:
-        words, reading = measured(lambda: vocabulary(arguments.size))
-    _, trie = measured(lambda: (words.fingerprint, words.trie))
-    console.print(f"{len(words):,} tokens: read in {reading:.2f} s, fingerprint and trie {trie:.2f} s")
+        words, reading_seconds = measured(lambda: vocabulary(arguments.size))
+    _, trie_seconds = measured(lambda: (words.fingerprint, words.trie))
+    console.print(
+        f"{len(words):,} tokens: read in {reading_seconds:.2f} s, fingerprint and trie {trie_seconds:.2f} s"
+    )
     dy.align(dy.Regex("warm up"), words, "exact")
 
     generator = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(1, arguments.length, len(words), generator=generator)
-    _, softmax = measured(lambda: [float(logits[0, k].softmax(-1)[0]) for k in range(arguments.length)])
-    console.print(f"a softmax of (1, {arguments.length}, {len(words):,}) logits takes {softmax:.2f} s")
+    _, softmax_seconds = measured(lambda: [float(logits[0, k].softmax(-1)[0]) for k in range(arguments.length)])
+    console.print(f"a softmax of (1, {arguments.length}, {len(words):,}) logits takes {softmax_seconds:.2f} s")
     table = Table(title=f"a canvas of {arguments.length}")
     for column in (
         "constraint",
@@ -94,28 +96,26 @@ def main() -> None:
     ends = (0,) if words.eos_id is None else (words.eos_id,)
     for name, constraint in CONSTRAINTS.items():
         dy.constraint(constraint).dfa()  # the alignment is measured, not the constraint's own compilation
-        texts, aligned = measured(partial(Texts, constraint, words))
+        texts, alignment_seconds = measured(partial(Texts, constraint, words))
         automaton = texts.rows(1, len(words), ends).automata[0]
         clear_cache()
         peak = traced(partial(Texts, constraint, words))
         window = automaton.window(0, arguments.length)
         constrain_logits(logits[:, :8], [automaton.window(0, arguments.length)])
         constrain_logits(logits, [window], temperature=0.6)
-        _, step = measured(partial(constrain_logits, logits, [window], temperature=0.6))
+        _, step_seconds = measured(partial(constrain_logits, logits, [window], temperature=0.6))
         table.add_row(
             name,
             f"{automaton.n_states:,}",
             f"{automaton.n_classes:,}",
-            f"{aligned:.2f}",
+            f"{alignment_seconds:.2f}",
             f"{peak:.0f}",
-            f"{step:.2f}",
-            f"{step / softmax:.1f}",
+            f"{step_seconds:.2f}",
+            f"{step_seconds / softmax_seconds:.1f}",
         )
     console.print(table)
-    above = resident() - resident_before
-    console.print(
-        f"the logits have {logits.nbytes / 1e6:.0f} MB; a step, with what it returns, held {above:.0f} MB"
-    )
+    increase = resident() - resident_before
+    console.print(f"the logits have {logits.nbytes / 1e6:.0f} MB; a step and its result took {increase:.0f} MB")
 
 
 if __name__ == "__main__":

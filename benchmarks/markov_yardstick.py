@@ -46,11 +46,11 @@ def cross_entropy(model: DiffusionLM, tokens: Tensor, embedding: Tensor, noise_l
     generator = torch.Generator().manual_seed(0)
     x = embedding.double()[tokens]
     z = level.alpha * x + level.sigma * torch.randn(x.shape, generator=generator, dtype=torch.float64)
-    z, at = z.to(model.dtype), torch.full((len(tokens),), noise_level, dtype=model.dtype)
+    z, levels = z.to(model.dtype), torch.full((len(tokens),), noise_level, dtype=model.dtype)
     estimate = torch.zeros_like(z)
     if isinstance(model, PlaidLM):
-        estimate = model.denoise(z, at, estimate).softmax(dim=-1) @ model.embedding
-    nats = F.cross_entropy(model.denoise(z, at, estimate).transpose(1, 2), tokens, reduction="none")
+        estimate = model.denoise(z, levels, estimate).softmax(dim=-1) @ model.embedding
+    nats = F.cross_entropy(model.denoise(z, levels, estimate).transpose(1, 2), tokens, reduction="none")
     ended = tokens == model.eos_token_id
     assert isinstance(ended, Tensor)
     counted = (ended.cumsum(dim=1) - ended.long()) == 0
@@ -60,7 +60,7 @@ def cross_entropy(model: DiffusionLM, tokens: Tensor, embedding: Tensor, noise_l
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", help="the corpus file that the model was trained on (diffinity corpus build)")
-    parser.add_argument("--model", help="folder of another model in place of the embedded one")
+    parser.add_argument("--model", help="folder of a model to use instead of the embedded model")
     parser.add_argument("--order", type=int, default=3)
     parser.add_argument("--documents", type=int, default=20_000)
     parser.add_argument("--texts", type=int, default=60)
@@ -80,10 +80,10 @@ def main() -> None:
         for name, structured in (("English", False), ("structured", True)):
             tokens = texts_of(network, data.held_out, arguments.texts, structured)
             for noise_level in LEVELS:
-                nats_of = (
+                nats_of_models = (
                     cross_entropy(model, tokens, network.embedding, noise_level) for model in (network, chain)
                 )
-                table.add_row(name, f"{noise_level:+.0f}", *(f"{nats:.2f}" for nats in nats_of))
+                table.add_row(name, f"{noise_level:+.0f}", *(f"{nats:.2f}" for nats in nats_of_models))
     Console().print(table)
 
 

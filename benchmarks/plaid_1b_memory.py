@@ -28,7 +28,7 @@ def peak_gb() -> float:
 def main() -> None:
     small = "--small" in sys.argv[1:]
     shape = dy.PlaidConfig(dim=256, n_blocks=12, n_heads=4) if small else dy.PlaidConfig()
-    table = Table("what", "seconds", "peak memory, GB")
+    table = Table("task", "seconds", "peak memory, GB")
 
     def timed(activity: str, started: float) -> None:
         table.add_row(activity, f"{time.monotonic() - started:.1f}", f"{peak_gb():.1f}")
@@ -61,7 +61,7 @@ def main() -> None:
 
         started = time.monotonic()
         dy.sample(loaded, n=1, length=64, num_inference_steps=1)
-        timed("one denoising step of 64 tokens, and the last look", started)
+        timed("one denoising step of 64 tokens, and the final prediction", started)
     Console().print(table)
 
 

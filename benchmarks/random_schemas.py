@@ -2,15 +2,15 @@
 
 Run `python -m benchmarks.random_schemas [--schemas 1000] [--seed 0]`. For each schema
 
-- soundness: texts are drawn from the compiled constraint, with several choices of options, and random
-  values are spelled; all that the constraint accepts must be accepted by `jsonschema-rs` (with formats asserted or
-  not) and by `jsonschema`;
-- completeness: of the random values that all validators accept, how many the constraint with `open=True` and
-  `order="any"` accepts.
+- soundness: texts are drawn from the constraint, which is compiled with several choices of options, and random
+  values are written as JSON. Every text that the constraint accepts must be accepted by `jsonschema-rs` (with
+  formats asserted or not) and by `jsonschema`;
+- completeness: the share of the random values accepted by all validators that the constraint with `open=True` and
+  `order="any"` accepts too.
 
 `jsonschema` divides decimals as doubles (0.3 is no multiple of 0.1 there), so its `multipleOf` is replaced by an
 exact one. Under draft 2019-09 it applies `unevaluatedProperties` to members that `additionalProperties` has
-evaluated (under 2020-12 it does not), so it is not asked about schemas of that draft with both keywords.
+evaluated (under 2020-12 it does not), so it does not judge schemas of that draft that have both keywords.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _exact_multiple(validator: Any, step: Any, instance: Any, _: Any) -> Any:
 
 
 def validators(schema: Any) -> dict[str, Callable[[Any], bool]]:
-    """The independent judges, by name; ValueError if one of them does not take the schema.
+    """The independent validators, by name; ValueError if one of them refuses the schema.
 
     >>> [judge(3) for judge in validators({"multipleOf": 2}).values()]
     [False, False, False]
@@ -48,15 +48,20 @@ def validators(schema: Any) -> dict[str, Callable[[Any], bool]]:
     try:
         rust = jsonschema_rs.validator_for(schema)
         asserting = jsonschema_rs.validator_for(schema, validate_formats=True)
-        known = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-        known.check_schema(schema)
-        python = jsonschema.validators.extend(known, {"multipleOf": _exact_multiple})(schema)
-    except (jsonschema_rs.ValidationError, jsonschema.SchemaError) as wrong:
-        raise ValueError(str(wrong)) from None
-    judges = {"jsonschema-rs": rust.is_valid, "jsonschema-rs with formats": asserting.is_valid}
-    written = json.dumps(schema)
-    both = all(f'"{keyword}"' in written for keyword in ("additionalProperties", "unevaluatedProperties"))
-    if known is jsonschema.Draft201909Validator and both:
+        validator_class = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+        validator_class.check_schema(schema)
+        python = jsonschema.validators.extend(validator_class, {"multipleOf": _exact_multiple})(schema)
+    except (jsonschema_rs.ValidationError, jsonschema.SchemaError) as error:
+        raise ValueError(str(error)) from None
+    judges: dict[str, Callable[[Any], bool]] = {
+        "jsonschema-rs": rust.is_valid,
+        "jsonschema-rs with formats": asserting.is_valid,
+    }
+    schema_text = json.dumps(schema)
+    has_both_keywords = all(
+        f'"{keyword}"' in schema_text for keyword in ("additionalProperties", "unevaluatedProperties")
+    )
+    if validator_class is jsonschema.Draft201909Validator and has_both_keywords:
         return judges
     return {**judges, "jsonschema": python.is_valid}
 
@@ -96,9 +101,9 @@ def check(seed: int, report: Report, *, texts: int = 6, values: int = 20, option
     instances = [candidates.value(schema) for _ in range(values)]
     spelled = list({spell(value): value for value in instances}.values())
     verdicts = [[name for name, judge in judges.items() if not judge(value)] for value in spelled]
-    for choice in options:
+    for chosen_options in options:
         try:
-            constraint = JsonSchema(schema, **choice)
+            constraint = JsonSchema(schema, **chosen_options)
             dfa = constraint.dfa()
         except ConstraintError as refusal:
             report.refused[str(getattr(refusal, "keyword", "") or getattr(refusal, "limit", ""))] += 1
@@ -108,14 +113,14 @@ def check(seed: int, report: Report, *, texts: int = 6, values: int = 20, option
             text = dfa.sample(rng, 150).decode()
             value = json.loads(text)
             report.texts += 1
-            if against := [name for name, judge in judges.items() if not judge(value)]:
-                report.false_accepts.append((schema, choice, text, against))
-        for value, against in zip(spelled, verdicts, strict=True):
+            if refused_by := [name for name, judge in judges.items() if not judge(value)]:
+                report.false_accepts.append((schema, chosen_options, text, refused_by))
+        for value, refused_by in zip(spelled, verdicts, strict=True):
             accepted = constraint.accepts(spell(value))
             report.values += 1
-            if accepted and against:
-                report.false_accepts.append((schema, choice, spell(value), against))
-            if choice == COMPLETE and not against:
+            if accepted and refused_by:
+                report.false_accepts.append((schema, chosen_options, spell(value), refused_by))
+            if chosen_options == COMPLETE and not refused_by:
                 report.valid += 1
                 report.accepted += accepted
                 if not accepted:
@@ -125,10 +130,12 @@ def check(seed: int, report: Report, *, texts: int = 6, values: int = 20, option
 def main() -> None:
     """Check many schemas and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--schemas", type=int, default=1000, help="how many schemas")
+    parser.add_argument("--schemas", type=int, default=1000, help="number of schemas")
     parser.add_argument("--seed", type=int, default=0, help="the first schema's seed")
     parser.add_argument("--texts", type=int, default=6, help="texts drawn from each constraint")
-    parser.add_argument("--missed", type=int, default=0, help="print so many valid values that were not accepted")
+    parser.add_argument(
+        "--missed", type=int, default=0, help="number of valid values to print that were not accepted"
+    )
     arguments = parser.parse_args()
     report = Report()
     for seed in range(arguments.seed, arguments.seed + arguments.schemas):
@@ -139,8 +146,8 @@ def main() -> None:
         f"{report.texts:,} texts drawn, {report.values:,} values tried, {len(report.false_accepts)} false accepts"
     )
     print(f"{report.accepted:,} of {report.valid:,} valid values accepted ({share:.1%})")
-    for schema, choice, text, against in report.false_accepts:
-        print(f"FALSE ACCEPT {json.dumps(schema)} {choice} {text!r} refused by {', '.join(against)}")
+    for schema, chosen_options, text, refused_by in report.false_accepts:
+        print(f"FALSE ACCEPT {json.dumps(schema)} {chosen_options} {text!r} refused by {', '.join(refused_by)}")
     for schema, text in report.missed[: arguments.missed]:
         print(f"missed {json.dumps(schema)} {text}")
 

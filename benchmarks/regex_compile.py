@@ -3,7 +3,8 @@
     python benchmarks/regex_compile.py
 
 Both build an automaton over the 256 single bytes. outlines-core compiles `(?:R)\\x00`, without which it drops
-valid strings (its matches are leftmost-first). Kernels and caches are warm; each time is the median of several.
+valid strings (its matches are leftmost-first). Kernels and caches are warm; each time is the median of several
+runs.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ PATTERNS = {
 }
 
 
-def median_ms(build: Callable[[], object], most: int = 9, seconds: float = 2.0) -> float:
+def median_ms(build: Callable[[], object], max_rounds: int = 9, seconds: float = 2.0) -> float:
     times: list[float] = []
-    while len(times) < most and sum(times) < seconds:
+    while len(times) < max_rounds and sum(times) < seconds:
         began = time.perf_counter()
         build()
         times.append(time.perf_counter() - began)
@@ -65,19 +66,19 @@ def outlines_compiler() -> Callable[[str], object] | None:
 
 def main() -> None:
     compile_regex(r"(?i)\w\b\d\s")  # kernels and tables
-    theirs, fresh = outlines_compiler(), count()
+    outlines_compile, comment_numbers = outlines_compiler(), count()
     table = Table("pattern", "characters", "states", "classes", "diffinity ms", "outlines-core ms", "ratio")
     for name, pattern in PATTERNS.items():
         # A new comment each time: parsed patterns are cached, and the figure includes the parser's time.
-        ours = median_ms(lambda pattern=pattern: compile_regex(f"{pattern}(?#{next(fresh)})"))  # type: ignore[misc]
+        our_ms = median_ms(lambda pattern=pattern: compile_regex(f"{pattern}(?#{next(comment_numbers)})"))  # type: ignore[misc]
         dfa = compile_regex(pattern)
-        row = [name, f"{len(pattern):,}", f"{dfa.n_states:,}", str(dfa.n_classes), f"{ours:.1f}"]
-        if theirs is None:
+        row = [name, f"{len(pattern):,}", f"{dfa.n_states:,}", str(dfa.n_classes), f"{our_ms:.1f}"]
+        if outlines_compile is None:
             row += ["not installed", ""]
         else:
             try:
-                other = median_ms(lambda pattern=pattern: theirs(pattern))  # type: ignore[misc]
-                row += [f"{other:.1f}", f"{other / ours:.2f}×"]
+                outlines_ms = median_ms(lambda pattern=pattern: outlines_compile(pattern))  # type: ignore[misc]
+                row += [f"{outlines_ms:.1f}", f"{outlines_ms / our_ms:.2f}×"]
             except ValueError as error:
                 row += [f"refused: {str(error)[:30]}", ""]
         table.add_row(*row)

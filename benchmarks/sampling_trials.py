@@ -53,7 +53,10 @@ BAND = (0.3, 0.7)  # the range of steps in which most tokens are decided
 
 
 class SharpenedLM(PlaidLM):
-    """log p ∝ (1 + w)·log p(self-conditioned) − w·log p(without): two network calls per step in the band."""
+    """log p ∝ (1 + w)·log p(with self-conditioning) − w·log p(without it).
+
+    It takes two network calls per step in the band.
+    """
 
     weight = 0.5
 
@@ -71,15 +74,15 @@ class DenserLM(PlaidLM):
 
     def noise_level(self, t: Tensor) -> Tensor:
         low, high = 1.0 - BAND[1], 1.0 - BAND[0]
-        inside = 2 * (high - low) / (1 + high - low)  # the share of the steps in the band
-        before = (1 - inside) * low / (1 - high + low)
+        band_share = 2 * (high - low) / (1 + high - low)  # the share of the steps in the band
+        share_below = (1 - band_share) * low / (1 - high + low)
         warped = torch.where(
-            t < before,
-            t / before * low,
+            t < share_below,
+            t / share_below * low,
             torch.where(
-                t < before + inside,
-                low + (t - before) / inside * (high - low),
-                high + (t - before - inside) / (1 - before - inside) * (1 - high),
+                t < share_below + band_share,
+                low + (t - share_below) / band_share * (high - low),
+                high + (t - share_below - band_share) / (1 - share_below - band_share) * (1 - high),
             ),
         )
         return super().noise_level(warped)
@@ -92,17 +95,17 @@ class BridgeGuidance:
     automata: Sequence[TokenAutomaton]
 
     def predict(self, model: Any, step: DenoisingStep) -> Prediction:
-        plain = Unguided().predict(model, step)
-        drawn = decode(plain.logits, list(self.automata), "sample", logits=True, seed=step.index).tokens
-        target = model.embedding[drawn]
-        return replace(plain, x_selfcond=target, shift=(target - plain.x).double())
+        prediction = Unguided().predict(model, step)
+        tokens = decode(prediction.logits, list(self.automata), "sample", logits=True, seed=step.index).tokens
+        target = model.embedding[tokens]
+        return replace(prediction, x_selfcond=target, shift=(target - prediction.x).double())
 
 
 Logits = Callable[[PlaidLM, Sequence[TokenAutomaton], int], Tensor]
 
 
 def plain(guide: Callable[[Sequence[TokenAutomaton]], Guidance], share: float = 1.0, **options: Any) -> Logits:
-    """The ordinary loop; `share` of the calls are steps."""
+    """The ordinary loop; the number of steps is `share` times the number of calls."""
 
     def logits(model: PlaidLM, automata: Sequence[TokenAutomaton], calls: int) -> Tensor:
         process = _process(model, guide(automata), round(share * calls), **options)
@@ -116,33 +119,33 @@ def plain(guide: Callable[[Sequence[TokenAutomaton]], Guidance], share: float = 
 
 
 def recurrent(guide: Callable[[Sequence[TokenAutomaton]], Guidance], times: int = 2) -> Logits:
-    """Every step in the band is repeated `times` times, with noise added back in between."""
+    """Every step in the band is taken `times` times; noise is added back between the repetitions."""
 
     def logits(model: PlaidLM, automata: Sequence[TokenAutomaton], calls: int) -> Tensor:
-        inside = BAND[1] - BAND[0]
-        process = _process(model, guide(automata), round(calls / (1 + (times - 1) * inside)))
+        band_share = BAND[1] - BAND[0]
+        process = _process(model, guide(automata), round(calls / (1 + (times - 1) * band_share)))
         draws = Draws([(0, i) for i in range(len(automata))])
         state = process.begin(draws, LENGTH)
         for index in range(process.num_inference_steps):
             repetitions = times if BAND[0] <= index / process.num_inference_steps < BAND[1] else 1
             for repetition in range(repetitions):
-                after = process.step(state, process.predict(state), draws)
+                next_state = process.step(state, process.predict(state), draws)
                 if repetition + 1 < repetitions:
-                    state = replace(_noised(process, after, index, draws), x_selfcond=after.x_selfcond)
-            state = after
+                    state = replace(_noised(process, next_state, index, draws), x_selfcond=next_state.x_selfcond)
+            state = next_state
         return _logits_of(process, state)
 
     return logits
 
 
 def restarted(guide: Callable[[Sequence[TokenAutomaton]], Guidance], back_to: float = 0.4) -> Logits:
-    """A full run, then noise back to the share `back_to` of the steps, then a run to the end again."""
+    """A full run; then noise is added back to the share `back_to` of the steps, and a second run starts there."""
 
     def logits(model: PlaidLM, automata: Sequence[TokenAutomaton], calls: int) -> Tensor:
         process = _process(model, guide(automata), round(calls / (2 - back_to)))
         draws = Draws([(0, i) for i in range(len(automata))])
-        state, first = process.begin(draws, LENGTH), round(back_to * process.num_inference_steps)
-        for start in (0, first):
+        state, restart_step = process.begin(draws, LENGTH), round(back_to * process.num_inference_steps)
+        for start in (0, restart_step):
             if start:
                 state = replace(_noised(process, state, start, draws), x_selfcond=state.x_selfcond)
             for _ in range(start, process.num_inference_steps):
@@ -158,7 +161,7 @@ def _process(model: PlaidLM, guidance: Guidance, steps: int, **options: Any) -> 
 
 
 def _noised(process: GaussianProcess, state: SamplerState, index: int, draws: Draws) -> SamplerState:
-    """The state with noise added, back to before step `index`."""
+    """The state with added noise, at the noise level before step `index`."""
     current, target = NoiseLevel(state.noise_level), NoiseLevel(process._noise_levels(index)[0])
     ratio = target.alpha / current.alpha
     variance = target.sigma_squared - ratio**2 * current.sigma_squared
@@ -197,7 +200,7 @@ def gradient_then_chain(automata: Sequence[TokenAutomaton]) -> Guidance:
     return MixedGuidance(GradientGuidance(automata, 2.5), ChainGuidance(list(automata), 1.5), 0.35)
 
 
-def auto_before(automata: Sequence[TokenAutomaton]) -> Guidance:
+def gradient_then_posterior(automata: Sequence[TokenAutomaton]) -> Guidance:
     return MixedGuidance(GradientGuidance(automata, 2.5), PosteriorGuidance(automata, 2.5), 0.35)
 
 
@@ -205,13 +208,13 @@ def same(model: PlaidLM) -> PlaidLM:
     return model
 
 
-# name: the model, how the logits are computed, backward passes per network call
+# name: the function that makes the model, the function that computes logits, backward passes per network call
 SYSTEMS: dict[str, tuple[Callable[[PlaidLM], PlaidLM], Logits, float]] = {
     "unguided": (same, plain(lambda _: Unguided()), 0.0),
     "posterior, scale 2.5": (same, plain(lambda automata: PosteriorGuidance(automata, 2.5)), 0.0),
     "gradient, scale 1": (same, plain(gradient(1.0)), 1.0),
     "gradient, scale 2.5": (same, plain(gradient(2.5)), 1.0),
-    "gradient 35%, then posterior": (same, plain(auto_before), 0.35),
+    "gradient 35%, then posterior": (same, plain(gradient_then_posterior), 0.35),
     "gradient 35%, then chain": (same, plain(gradient_then_chain), 0.35),
     "chain, scale 1": (same, plain(chain(1.0)), 0.0),
     "chain, scale 1.5": (same, plain(chain(1.5)), 0.0),
@@ -230,16 +233,16 @@ def measure(
     model: PlaidLM, judge: AutoregressiveLM, systems: Sequence[str], cases: int, calls: int, seed: int
 ) -> Iterator[dict[str, Any]]:
     """One row per system."""
-    chosen = natural_language_cases(seed)
-    chosen = [chosen[index * len(chosen) // cases] for index in range(cases)]
+    suite_cases = natural_language_cases(seed)
+    suite_cases = [suite_cases[index * len(suite_cases) // cases] for index in range(cases)]
     vocabulary = Vocabulary.from_tokenizer(model.tokenizer)
-    automata = [align(case.constraint, vocabulary) for case in chosen]
+    automata = [align(case.constraint, vocabulary) for case in suite_cases]
     baseline = 0.0
     for name in systems:
-        make, write, backward = SYSTEMS[name]
+        make, compute_logits, backward = SYSTEMS[name]
         system_model = make(model)
         started = time.process_time()
-        logits = write(system_model, automata, calls)
+        logits = compute_logits(system_model, automata, calls)
         seconds = time.process_time() - started
         baseline = seconds if name == "unguided" else baseline
         best = decode(logits, automata, "best", logits=True).tokens.tolist()
@@ -287,8 +290,8 @@ def paired(rows: Sequence[dict[str, Any]], reference: str = "chain, scale 1.5") 
     """The difference in nats of each system to the reference on the same constraints, with standard error."""
     for base in (row for row in rows if row["system"] == reference):
         for row in rows:
-            above = torch.tensor(row["text_nats"]) - torch.tensor(base["text_nats"])
-            mean, error = float(above.mean()), float(above.std() / len(above) ** 0.5)
+            differences = torch.tensor(row["text_nats"]) - torch.tensor(base["text_nats"])
+            mean, error = float(differences.mean()), float(differences.std() / len(differences) ** 0.5)
             yield f"{row['system']}, {row['calls']} calls: {mean:+.2f} ± {error:.2f} nats over {reference}"
 
 
@@ -296,10 +299,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=44)
     parser.add_argument("--calls", type=int, nargs="+", default=[64])
-    parser.add_argument("--seed", type=int, default=11, help="of the constraints")
+    parser.add_argument("--seed", type=int, default=11, help="seed of the constraints")
     parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=list(SYSTEMS), metavar="NAME")
-    parser.add_argument("--model", help="folder of another model in place of the embedded one")
-    parser.add_argument("--judge", default=str(EMBEDDED.parent / "autoregressive"), help="folder")
+    parser.add_argument("--model", help="folder of a model to use instead of the embedded model")
+    parser.add_argument(
+        "--judge", default=str(EMBEDDED.parent / "autoregressive"), help="folder of the autoregressive model"
+    )
     parser.add_argument("--out", type=Path, help="JSON lines, with all texts")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -6,12 +6,14 @@ Every instruction encodes how many cycles the next instruction waits and which o
 (instructions of variable latency release them). So the machine code determines the time of a warp if the memory
 latencies are known. Assumptions:
 
-- reads from memory take as long as from the second-level cache, 264 cycles, also where the first level would
-  have them; shared memory 29. arXiv:2402.13499 and arXiv:2208.11174 measure such latencies; of these papers only
-  the abstracts could be read here, so the two numbers are assumptions that were not compared with their tables;
-- shuffles and warp reductions 24, a barrier of all warps 25 beyond its instruction;
-- a float64 instruction of a warp takes 16 cycles of a unit that all warps share on sm_86 (two lanes a
-  multiprocessor), 4 and 2 cycles of the warp's own on sm_80 and sm_90; its result comes after 32 on sm_86.
+- A read from memory takes 264 cycles, the latency of the second-level cache, even if the first-level cache would
+  hold the data. A read from shared memory takes 29. arXiv:2402.13499 and arXiv:2208.11174 measure such latencies;
+  only their abstracts were read, so the two numbers are assumptions that were not compared with the papers'
+  tables.
+- Shuffles and warp reductions take 24 cycles. A barrier of all warps takes 25 more than its instruction.
+- A float64 instruction of a warp takes 16 cycles on sm_86, of a unit that all warps share (two lanes per
+  multiprocessor), and 4 and 2 cycles of the warp's own unit on sm_80 and sm_90. Its result is available after 32
+  cycles on sm_86, and after 8 on the others.
 
 Bank conflicts and the competition of a scheduler's warps for issue slots are not modelled.
 """
@@ -38,7 +40,7 @@ DOUBLE_LATENCY = {80: 8, 86: 32, 90: 8}
 DOUBLE_INTERVAL = {80: 4, 86: 16, 90: 2}
 LATENCY = {"LDG": MEMORY, "LD": MEMORY, "LDS": SHARED, "LDSM": SHARED, "SHFL": SHUFFLE, "REDUX": SHUFFLE}
 DOUBLE = ("DFMA", "DADD", "DMUL", "DSETP")
-ROUNDS = 8  # of a loop, until the time of a round is constant
+ROUNDS = 8  # iterations of a loop, until the time of an iteration is constant
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,8 @@ class Instruction:
     text: str
     label: str  # before the instruction, or empty
     stall: int
-    sets: tuple[
-        int, int
-    ]  # barriers released when its result is there, and when its operands were read; 7 for none
+    # The barriers that are released when the result is available and when the operands were read; 7 for none.
+    sets: tuple[int, int]
     waits: int  # mask of barriers
 
     @property
@@ -59,7 +60,7 @@ class Instruction:
 
     @property
     def target(self) -> str:
-        """The target of its jump."""
+        """The label that it jumps to; empty if it is not a jump."""
         match = re.search(r"BRA.*`\((\.L_\w+)\)", self.text)
         return match[1] if match else ""
 
@@ -69,11 +70,11 @@ def read_sass(listing: str) -> list[Instruction]:
     instructions: list[Instruction] = []
     label = ""
     lines = listing.splitlines()
-    for line, after in zip(lines, [*lines[1:], ""], strict=True):
-        if place := re.match(r"\s*(\.L_\w+):", line):
-            label = place[1]
+    for line, next_line in zip(lines, [*lines[1:], ""], strict=True):
+        if label_match := re.match(r"\s*(\.L_\w+):", line):
+            label = label_match[1]
         code = re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?);?\s*/\* 0x[0-9a-f]{16} \*/", line)
-        upper = re.search(r"/\* (0x[0-9a-f]{16}) \*/", after)
+        upper = re.search(r"/\* (0x[0-9a-f]{16}) \*/", next_line)
         if code and upper:
             control = int(upper[1], 16) >> 41
             sets = ((control >> 5) & 7, (control >> 8) & 7)
@@ -93,8 +94,10 @@ class Code:
     @cached_property
     def loops(self) -> list[list[Instruction]]:
         """The bodies of all loops, longest first."""
-        place = {x.label: i for i, x in enumerate(self.instructions) if x.label}
-        jumps = [(place[x.target], i) for i, x in enumerate(self.instructions) if x.target in place]
+        index_of_label = {x.label: i for i, x in enumerate(self.instructions) if x.label}
+        jumps = [
+            (index_of_label[x.target], i) for i, x in enumerate(self.instructions) if x.target in index_of_label
+        ]
         return sorted((self.instructions[a : b + 1] for a, b in jumps if a < b), key=len, reverse=True)
 
     @cached_property
@@ -115,13 +118,13 @@ def _goes_back(body: list[Instruction], i: int) -> bool:
 
 
 def _without_conditional(body: list[Instruction]) -> list[Instruction]:
-    instructions, until = [], ""
+    instructions, skip_to = [], ""
     for i, x in enumerate(body):
-        until = "" if x.label == until else until
-        if not until:
+        skip_to = "" if x.label == skip_to else skip_to
+        if not skip_to:
             instructions.append(x)
             if x.text.startswith("@") and any(y.label == x.target for y in body[i + 1 :] if y.label):
-                until = x.target
+                skip_to = x.target
     return instructions
 
 
@@ -138,8 +141,8 @@ def _run(code: list[Instruction], arch: int, num_warps: int, rounds: int) -> lis
                 clock = max(clock, unit_free)
                 unit_free = clock + interval
             latency = DOUBLE_LATENCY[arch] if x.name in DOUBLE else LATENCY.get(x.name, OTHER)
-            for barrier, after in zip(x.sets, (latency, OPERANDS), strict=True):
-                released[barrier] = max(released[barrier], clock + after)
+            for barrier, delay in zip(x.sets, (latency, OPERANDS), strict=True):
+                released[barrier] = max(released[barrier], clock + delay)
             clock += max(x.stall, 1) + (BARRIER if x.name == "BAR" else 0)
         ends.append(clock)
     return ends
@@ -163,12 +166,12 @@ def machine_code(kernel: str, arch: int) -> Code:
     return Code(read_sass(listing), arch, variant.num_warps)
 
 
-def step_cycles(kernel: str, arch: int, look_every: int = 4) -> float:
+def step_cycles(kernel: str, arch: int, maximum_every: int = 4) -> float:
     """The cycles of one position in the recursions: its loop, and at some positions the maximum mass."""
     code = machine_code(kernel, arch)
     body = code.inner_loops[0]
-    usual, looking = code.cycles(body, skipping=True), code.cycles(body)
-    return usual + (looking - usual) / look_every
+    without_maximum, with_maximum = code.cycles(body, skipping=True), code.cycles(body)
+    return without_maximum + (with_maximum - without_maximum) / maximum_every
 
 
 def main() -> None:

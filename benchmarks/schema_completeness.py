@@ -1,9 +1,9 @@
 """How much of a schema's language is accepted: valid instances of 200 real schemas, as written and shuffled.
 
-Run `python -m benchmarks.schema_completeness [--half held-out] [--order any] [--spelling canonical]`. The schemas
-are split by a hash of their names: what is changed is looked at on the tuning half, what is reported is measured
-on the held-out half. "Shuffled" writes each valid instance three times with the properties of every object in
-random order. Data as in `benchmarks.json_schema`; times are processor seconds of one thread.
+Run `python -m benchmarks.schema_completeness [--half held-out] [--order any] [--closed] [--missed]`. The schemas
+are split by a hash of their names: the tuning half is for development, and reported figures come from the held-out
+half. "Shuffled" writes each valid instance three times with the properties of every object in random order. Data
+as in `benchmarks.json_schema`; times are processor seconds of one thread.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Completeness:
     shuffled_accepted: int = 0
     false_accepts: int = 0
     ordered: int = 0
-    out_of_reach: int = 0  # shuffled texts that are refused, and that no automaton within the limits can accept
+    out_of_reach: int = 0  # refused shuffled texts that no automaton within the limits can accept
     missed: list[str] = field(default_factory=list)
 
 
@@ -82,12 +82,12 @@ def widest(value: Any) -> int:
     return max(len(value), *map(widest, value.values())) if isinstance(value, dict) and value else 0
 
 
-def fewest_states(value: Any) -> int:
+def min_states(value: Any) -> int:
     """A lower bound on the states of an automaton that accepts all orders of the properties of a value.
 
-    After two different sets of n/2 of the n names of an object, different names may follow.
+    After two different sets of n/2 of the n names of an object, different names may follow, so the states differ.
 
-    >>> fewest_states({"a": 1, "b": 2, "c": 3, "d": 4})
+    >>> min_states({"a": 1, "b": 2, "c": 3, "d": 4})
     6
     """
     names = widest(value)
@@ -95,7 +95,7 @@ def fewest_states(value: Any) -> int:
 
 
 def measure(rows: list[Row], **options: Any) -> Completeness:
-    """Compile each schema with these options and try all its instances."""
+    """Compile each schema with these options and check all its instances."""
     result = Completeness(schemas=len(rows))
     for row in rows:
         began = time.thread_time()
@@ -127,14 +127,14 @@ def _try_instances(row: Row, constraint: JsonSchema, result: Completeness) -> No
         result.accepted += accepted
         result.shuffled += SHUFFLES
         result.shuffled_accepted += sum(shuffled_accepted)
-        too_many = fewest_states(test["data"]) > Limits().dfa_states
-        result.out_of_reach += (SHUFFLES - sum(shuffled_accepted)) * too_many
+        is_out_of_reach = min_states(test["data"]) > Limits().dfa_states
+        result.out_of_reach += (SHUFFLES - sum(shuffled_accepted)) * is_out_of_reach
         if not accepted or not all(shuffled_accepted):
             order = f"{len(constraint.ordered_places)} places keep an order"
             shuffles = f"shuffled {sum(shuffled_accepted)} of {SHUFFLES}"
-            fewest = f"at least {fewest_states(test['data']):,} for all orders"
+            bound = f"at least {min_states(test['data']):,} for all orders"
             report = f"as written {'yes' if accepted else 'NO'}, {shuffles}, {order}"
-            report += f", {constraint.dfa().n_states:,} states, {fewest}"
+            report += f", {constraint.dfa().n_states:,} states, {bound}"
             result.missed.append(f"{row['name']}: {report}")
 
 
@@ -163,7 +163,9 @@ def shown(result: Completeness) -> str:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--half", choices=[*HALVES, "both"], default="held-out", help="which schemas")
+    parser.add_argument(
+        "--half", choices=[*HALVES, "both"], default="held-out", help="half of the schemas to measure"
+    )
     parser.add_argument("--order", choices=["declared", "any"], default="any", help="order of properties")
     parser.add_argument("--closed", action="store_true", help="without open=True")
     parser.add_argument("--missed", action="store_true", help="list the schemas that refuse a valid instance")

@@ -81,7 +81,7 @@ class SchemaSource:
     draft: int
 
     def document(self) -> Any:
-        """A whole schema with its draft and, often, a definition that is referred to."""
+        """A complete schema with its draft and, often, a definition that a `$ref` names."""
         schema = self.schema(self.rng.choice((1, 2, 2, 3)), consumed=False)
         if isinstance(schema, bool):
             return schema
@@ -95,7 +95,7 @@ class SchemaSource:
         return schema
 
     def schema(self, depth: int, consumed: bool) -> Any:
-        """A schema of limited depth; `consumed` says whether a level above consumed a value."""
+        """A schema of limited depth; `consumed` is True if a level above consumed a value."""
         chance = self.rng.random()
         if chance < 0.06 and self.draft > 4:
             return chance < 0.045
@@ -123,31 +123,38 @@ class SchemaSource:
         """One to three schemas."""
         return [self.schema(depth, consumed) for _ in range(self.rng.choice((1, 2, 2, 3)))]
 
-    def names(self, least: int = 0) -> list[str]:
+    def names(self, minimum: int = 0) -> list[str]:
         """Some property names."""
-        return self.rng.sample(NAMES[: self.rng.choice((3, 4, len(NAMES)))], self.rng.randint(least, 3))
+        return self.rng.sample(NAMES[: self.rng.choice((3, 4, len(NAMES)))], self.rng.randint(minimum, 3))
 
     def keyword(self, word: str, depth: int, consumed: bool) -> Any:
         """The value of a keyword, with schemas of limited depth in it."""
         rng = self.rng
-        below = _APPLYING.get(word, False) or consumed  # a container's schemas apply to parts of the value
+        inner_consumed = (
+            _APPLYING.get(word, False) or consumed
+        )  # a container's schemas apply to parts of the value
         if word in ("allOf", "anyOf", "oneOf", "prefixItems"):
-            return self.some(depth, below)
+            return self.some(depth, inner_consumed)
         if word == "items" and self.draft < 2020 and rng.random() < 0.3:
-            return self.some(depth, below)
+            return self.some(depth, inner_consumed)
         if word in ("properties", "dependentSchemas"):
-            return {name: self.schema(depth, below) for name in self.names()}
+            return {name: self.schema(depth, inner_consumed) for name in self.names()}
         if word == "dependencies":
-            return {n: self.names(1) if rng.random() < 0.5 else self.schema(depth, below) for n in self.names()}
+            return {
+                n: self.names(1) if rng.random() < 0.5 else self.schema(depth, inner_consumed)
+                for n in self.names()
+            }
         if word == "dependentRequired":
             return {name: self.names() for name in self.names()}
         if word == "patternProperties":
-            return {p: self.schema(depth, below) for p in rng.sample(list(PATTERNS), rng.choice((1, 1, 2)))}
+            return {
+                p: self.schema(depth, inner_consumed) for p in rng.sample(list(PATTERNS), rng.choice((1, 1, 2)))
+            }
         if word == "propertyNames":
             choices = ({"maxLength": 2}, {"pattern": "^[a-c]"}, {"enum": ["a", "x", "cc"]}, {"minLength": 1}, True)
             return rng.choice(choices) if rng.random() < 0.8 else self.schema(0, True)
         if word in _APPLYING:
-            return self.schema(depth, below)
+            return self.schema(depth, inner_consumed)
         return _PLAIN[word](self)
 
 
@@ -358,7 +365,7 @@ class ValueSource:
         text = rng.choice(PATTERNS[schema["pattern"]] if "pattern" in schema and rng.random() < 0.9 else STRINGS)
         return (text + "a" * max(0, schema.get("minLength", 0) - len(text)))[: schema.get("maxLength", 99)]
 
-    def number(self, schema: dict[str, Any], whole: bool) -> int | float:
+    def number(self, schema: dict[str, Any], integer: bool) -> int | float:
         """A number near a bound, or a multiple."""
         rng = self.rng
         bounds = [schema[w] for w in _KEYWORDS["number"][:4] if type(schema.get(w)) in (int, float)]
@@ -367,6 +374,6 @@ class ValueSource:
         x = rng.choice(near) if near and rng.random() < 0.8 else exact(rng.choice(NUMBERS))
         if "multipleOf" in schema and rng.random() < 0.9:
             x = (x // step + rng.randint(0, 2)) * step
-        if whole and rng.random() < 0.9:
+        if integer and rng.random() < 0.9:
             x = Fraction(x.__round__())
         return int(x) if x.denominator == 1 else float(x)

@@ -128,10 +128,10 @@ def library(seconds: float) -> float:
     return n_texts / (time.monotonic() - began)
 
 
-def serve(port: int, *more: str) -> subprocess.Popen[bytes]:
+def serve(port: int, *flags: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "diffinity.cli", "serve", "--port", str(port), "--max-batch", str(BATCH)]
-    command += ["--deadline", "300", "--drain", "5", *more]
-    if "--ray" not in more:
+    command += ["--deadline", "300", "--drain", "5", *flags]
+    if "--ray" not in flags:
         command += ["--threads", "1"]
     return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})
 
@@ -163,11 +163,11 @@ def report(name: str, tally: Tally, rate: float) -> None:
     )
 
 
-def kill_a_replica(server: int, after: float) -> None:
+def kill_a_replica(server: int, delay: float) -> None:
     """Send SIGKILL to one replica of the server with process id `server`."""
-    time.sleep(after)
-    below = psutil.Process(server).children(recursive=True)
-    replicas = [process for process in below if "".join(process.cmdline()).startswith("ray::ServeReplica")]
+    time.sleep(delay)
+    descendants = psutil.Process(server).children(recursive=True)
+    replicas = [process for process in descendants if "".join(process.cmdline()).startswith("ray::ServeReplica")]
     replicas[0].send_signal(signal.SIGKILL)
     print(f"killed one of {len(replicas)} replicas", flush=True)
 
@@ -191,7 +191,7 @@ def main() -> None:
             server.terminate()
             server.wait()
         return
-    before = library(arguments.seconds / 6)
+    rate_before = library(arguments.seconds / 6)
     server = serve(arguments.port)
     try:
         wait(arguments.port)
@@ -199,11 +199,12 @@ def main() -> None:
     finally:
         server.terminate()
         server.wait()
-    after = library(arguments.seconds / 6)
+    rate_after = library(arguments.seconds / 6)
     report("server", tally, rate)
-    library_rate = (before + after) / 2
+    library_rate = (rate_before + rate_after) / 2
     print(
-        f"library alone, before and after: {before:.2f} and {after:.2f} texts/s; share {rate / library_rate:.2f}"
+        f"library alone, before and after: {rate_before:.2f} and {rate_after:.2f} texts/s; "
+        f"share {rate / library_rate:.2f}"
     )
 
 

@@ -64,14 +64,14 @@ def main() -> None:
     for _ in range(arguments.rounds):
         for name, command in COMMANDS.items():
             times[name].append(seconds(command))
-    table = Table("command", "seconds", "of a processor")
+    table = Table("command", "seconds", "processor seconds")
     for name, values in times.items():
         wall, used = (statistics.median(column) for column in zip(*values, strict=True))
         table.add_row(name, f"{wall:.2f}", f"{used:.2f}")
     if arguments.cold:
         with tempfile.TemporaryDirectory() as folder:
             wall, used = seconds(GENERATE, {**os.environ, "NUMBA_CACHE_DIR": folder})
-        table.add_row("diffinity generate, nothing compiled yet", f"{wall:.2f}", f"{used:.2f}")
+        table.add_row("diffinity generate, with an empty cache", f"{wall:.2f}", f"{used:.2f}")
     Console().print(table)
 
 

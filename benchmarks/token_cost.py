@@ -47,7 +47,7 @@ def large_model() -> MaskedLM:
 
 def one_run(model: MaskedLM, pattern: str, method: str, batch: int, steps: int) -> Callable[[], float]:
     decode = "argmax" if method == "none" else "best"
-    write = dy.Generator(
+    generator = dy.Generator(
         model,
         dy.Regex(pattern),
         length=LENGTH,
@@ -60,7 +60,7 @@ def one_run(model: MaskedLM, pattern: str, method: str, batch: int, steps: int) 
 
     def run() -> float:
         started = time.process_time()  # one thread: other programs do not count
-        write(batch)
+        generator(batch)
         return time.process_time() - started
 
     return run
@@ -70,18 +70,18 @@ def ratios(
     model: MaskedLM, pattern: str, batch: int, steps: int, rounds: int, methods: Sequence[str]
 ) -> dict[str, float]:
     """For each method the median over rounds of its time divided by that of the adjacent unguided runs."""
-    plain = one_run(model, pattern, "none", batch, steps)
+    unguided_run = one_run(model, pattern, "none", batch, steps)
     runs = {method: one_run(model, pattern, method, batch, steps) for method in methods}
-    for run in (plain, *runs.values()):
+    for run in (unguided_run, *runs.values()):
         run()
     measured: dict[str, list[float]] = {method: [] for method in methods}
     for _ in range(rounds):
-        before = plain()
+        unguided_before = unguided_run()
         for method, run in runs.items():
-            guided = run()
-            after = plain()
-            measured[method].append(2 * guided / (before + after))
-            before = after
+            guided_seconds = run()
+            unguided_after = unguided_run()
+            measured[method].append(2 * guided_seconds / (unguided_before + unguided_after))
+            unguided_before = unguided_after
     return {method: statistics.median(values) for method, values in measured.items()}
 
 
@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--methods", nargs="+", default=["joint", "dingo", "marginals"])
-    parser.add_argument("--patterns", type=int, default=len(PATTERNS), help="how many of them")
+    parser.add_argument("--patterns", type=int, default=len(PATTERNS), help="number of patterns")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()

@@ -1,4 +1,4 @@
-"""How probable each of several answers is, with standard errors.
+"""The probability of each of several answers, with standard errors.
 
 python examples/choices.py
 """

@@ -1,10 +1,10 @@
 """Structured output with `diffusers`: LLaDA2 and DiffusionGemma pipelines.
 
-    python examples/diffusers_structured_output.py              small random models, here and now
+    python examples/diffusers_structured_output.py              small random models, on any machine
     python examples/diffusers_structured_output.py --published  the published checkpoints (a GPU)
 
-The lines for the published checkpoints could not be run where this was written: it has no GPU. They differ from
-those for the small models only in where model and tokenizer come from.
+The lines for the published checkpoints have not been run, because a GPU was not available. They differ from the
+lines for the small models only in the source of the model and the tokenizer.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def published() -> list[str]:
 
 
 def small() -> list[str]:
-    """The same with small random models: the text is noise, and it satisfies the constraint."""
+    """The same with small random models: the text is random, but it satisfies the constraint."""
     from diffusers import (
         BlockRefinementScheduler,
         DiffusionGemmaPipeline,

@@ -1,4 +1,4 @@
-"""The model that the examples share: an exact Markov model of a few sentences, made in a moment."""
+"""The model that the examples share: an exact Markov model of a few sentences, fitted in a moment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SENTENCES = Path(__file__).with_name("sentences.txt")
 
 
 def small_model() -> dy.MarkovLM:
-    """A model of sentences.txt; use `dy.load()` or any other model in its place."""
+    """A Markov model of sentences.txt; it can be replaced by `dy.load()` or any other model."""
     return dy.fit_markov(SENTENCES.read_text(encoding="utf-8").splitlines())
 
 

@@ -1,4 +1,4 @@
-"""Small random models of the libraries' own classes, so that the examples run anywhere in seconds."""
+"""Small random models of the classes of `transformers`, so that the examples run on any machine in seconds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tokenizer() -> Any:
 
 
 def diffusion_gemma_model(vocab_size: int, canvas_length: int = 32, seed: int = 0) -> Any:
-    """`DiffusionGemmaForBlockDiffusion`, two layers, random."""
+    """A random `DiffusionGemmaForBlockDiffusion` of two layers."""
     torch.manual_seed(seed)
     text = DiffusionGemmaTextConfig(
         vocab_size=vocab_size,
@@ -78,7 +78,7 @@ def diffusion_gemma_model(vocab_size: int, canvas_length: int = 32, seed: int = 
 
 
 def causal_model(vocab_size: int, seed: int = 0) -> Any:
-    """`GPT2LMHeadModel`, two layers, random."""
+    """A random `GPT2LMHeadModel` of two layers."""
     torch.manual_seed(seed)
     config = GPT2Config(
         vocab_size=vocab_size, n_embd=32, n_layer=2, n_head=2, n_positions=256, bos_token_id=0, eos_token_id=0

@@ -1,10 +1,10 @@
 """Structured output with `transformers`: DiffusionGemma, and any causal model.
 
-    python examples/transformers_structured_output.py            small random models, here and now
+    python examples/transformers_structured_output.py              small random models, on any machine
     python examples/transformers_structured_output.py --published  the published checkpoint (a GPU with 60 GB)
 
-The lines for the published checkpoint could not be run where this was written: it has no GPU. They differ from
-those for the small models only in where model and tokenizer come from.
+The lines for the published checkpoint have not been run, because a GPU was not available. They differ from the
+lines for the small models only in the source of the model and the tokenizer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Invoice(BaseModel):
 
 
 def write(model: Any, tokenizer: Any, inputs: Any, **settings: Any) -> Invoice:
-    """An invoice, whatever the model would rather have written."""
+    """An invoice: the constraint holds for any model."""
     processor = ConstraintLogitsProcessor(Invoice, tokenizer)
     out = model.generate(**inputs, logits_processor=LogitsProcessorList([processor]), **settings)
     ids = getattr(out, "sequences", out)[0, inputs["input_ids"].shape[1] :]
@@ -48,7 +48,7 @@ def published() -> Invoice:
 
 
 def small() -> list[Invoice]:
-    """The same with small random models: the text is noise, and an invoice."""
+    """The same with small random models: the text is random, but it is a valid invoice."""
     from small_models import causal_model, diffusion_gemma_model, tokenizer
 
     words = tokenizer()

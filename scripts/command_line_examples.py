@@ -1,4 +1,4 @@
-"""Run the commands shown in docs/command-line.md and write what they print under them.
+"""Run the commands shown in docs/command-line.md and write their outputs under them.
 
     python scripts/command_line_examples.py [--check]
 
@@ -28,7 +28,7 @@ FILES = re.compile(r"^`(?P<name>[\w.]+)` is.*?^```json\n(?P<text>.*?)^```", re.D
 
 
 def updated(page: str, run: Callable[[str], str]) -> str:
-    """The page with the outputs of its commands; `run` gives what a command prints.
+    """The page with the outputs of its commands; `run` returns the output of a command.
 
     >>> print(updated("```\\n$ echo a\\nold\\n$ pip install x\\nkept\\n```", lambda command: command.upper()))
     ```
@@ -62,7 +62,7 @@ def updated(page: str, run: Callable[[str], str]) -> str:
 
 
 def comparable(page: str) -> str:
-    """A page without what may differ: fingerprints of models (their files change), the last digits of numbers.
+    """A page without the parts that may differ: fingerprints of models, and the last digits of numbers.
 
     >>> comparable('{"model": "b8870cca72b4c0db", "log_p_text": [-230.2585092994043]}')
     '{"model": "…", "log_p_text": [-230.2585…]}'
@@ -81,7 +81,7 @@ def creates(command: str) -> Path | None:
 
 
 def run(command: str) -> str:
-    """What a command prints, without starting a process: `diffinity …`, `cat FILE` or `sed s/A/B/ FILE`."""
+    """The output of a command, without a new process: `diffinity …`, `cat FILE` or `sed s/A/B/ FILE`."""
     name, *arguments = shlex.split(command)
     if name == "diffinity":
         from typer.testing import CliRunner
@@ -101,8 +101,8 @@ def run(command: str) -> str:
 
 @contextmanager
 def working_folder(page: str) -> Iterator[None]:
-    """A temporary folder with the files that the page names, as the current one; output 100 columns wide."""
-    before, columns = Path.cwd(), os.environ.get("COLUMNS")
+    """Change to a temporary folder with the files that the page names; output is 100 columns wide."""
+    old_folder, columns = Path.cwd(), os.environ.get("COLUMNS")
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         os.environ["COLUMNS"] = "100"
@@ -112,7 +112,7 @@ def working_folder(page: str) -> Iterator[None]:
                 Path(name).write_text(text, encoding="utf-8")
             yield
         finally:
-            os.chdir(before)
+            os.chdir(old_folder)
             if columns is None:
                 del os.environ["COLUMNS"]
             else:
@@ -124,14 +124,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if an output differs")
     options = parser.parse_args()
-    before = PAGE.read_text(encoding="utf-8")
-    with working_folder(before):
-        after = updated(before, run)
+    old_page = PAGE.read_text(encoding="utf-8")
+    with working_folder(old_page):
+        new_page = updated(old_page, run)
     if not options.check:
-        PAGE.write_text(after, encoding="utf-8")
-    elif comparable(after) != comparable(before):
-        old, new = comparable(before).splitlines(), comparable(after).splitlines()
-        changed = difflib.unified_diff(old, new, "page", "now", lineterm="", n=0)
+        PAGE.write_text(new_page, encoding="utf-8")
+    elif comparable(new_page) != comparable(old_page):
+        old_lines, new_lines = comparable(old_page).splitlines(), comparable(new_page).splitlines()
+        changed = difflib.unified_diff(old_lines, new_lines, "page", "now", lineterm="", n=0)
         raise SystemExit("error: outputs in docs/command-line.md are out of date:\n" + "\n".join(changed))
 
 

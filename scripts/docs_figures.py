@@ -50,7 +50,7 @@ def log_acceptances(trace: Trace) -> list[float]:
 
 
 def denoising(model: Any, trace: Trace, sample: dy.Generated) -> str:
-    """The drafts of some steps as SVG: each token as dark as the model is sure of it, then the decoded text."""
+    """The drafts of some steps as SVG: the darker a token, the higher its confidence; then the decoded text."""
     frames = [frame for frame in trace.batches[0] if frame.step in SHOWN]
     rows = [draft_row(model, frame, TOP + ROW * i) for i, frame in enumerate(frames)]
     y = TOP + ROW * len(frames) + 10
@@ -70,12 +70,12 @@ def draft_row(model: Any, frame: Frame, y: float) -> str:
     """One draft: its step, its tokens, log P(L)."""
     pieces = Pieces(model)
     ids = pieces.before_end(frame.tokens[0].tolist())
-    spans, place = [], 0
+    spans, position = [], 0
     for number, size in pieces.spelled(ids):
-        words = "".join(c if c.isprintable() else "·" for c in pieces.known[number])
-        sure = int(min(frame.confidence[0][place : place + size]))
-        place += size
-        spans.append(f'<tspan fill-opacity="{0.25 + 0.0075 * sure:.2f}">{escape(words)}</tspan>')
+        words = "".join(c if c.isprintable() else "·" for c in pieces.texts[number])
+        confidence = int(min(frame.confidence[0][position : position + size]))
+        position += size
+        spans.append(f'<tspan fill-opacity="{0.25 + 0.0075 * confidence:.2f}">{escape(words)}</tspan>')
     draft = f'<text x="{LEFT}" y="{y}" fill="{INK}" xml:space="preserve">{"".join(spans)}</text>'
     step = f'<text x="16" y="{y}" fill="{QUIET}">step {frame.step + 1}</text>'
     value = "" if frame.log_acceptance is None else f"{frame.log_acceptance[0]:.1f}".replace("-", "−")
@@ -83,7 +83,7 @@ def draft_row(model: Any, frame: Frame, y: float) -> str:
 
 
 def picture(width: float, height: float, body: str, font: str = FONT) -> str:
-    """An SVG document with a white ground, so that it can be read in dark pages too."""
+    """An SVG document with a white background, so that it can be read on dark pages too."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" {font}>'
         f'<rect width="{width:g}" height="{height:g}" rx="8" fill="#ffffff" stroke="#d9dde3"/>{body}</svg>\n'
@@ -93,12 +93,14 @@ def picture(width: float, height: float, body: str, font: str = FONT) -> str:
 # ---- the curve of log P(L)
 
 
-def curves(guided: list[float], free: list[float]) -> str:
+def curves(guided: list[float], unguided: list[float]) -> str:
     """log P(L) against the step, guided and unguided."""
 
     def draw(axes: Any) -> None:
         axes.plot(range(1, len(guided) + 1), guided, color="#1f6fb4", label="guided (auto)")
-        axes.plot(range(1, len(free) + 1), free, color="#b4541f", linestyle="--", label="unguided, same seed")
+        axes.plot(
+            range(1, len(unguided) + 1), unguided, color="#b4541f", linestyle="--", label="unguided, same seed"
+        )
         axes.set_xlabel("denoising step")
         axes.set_ylabel("log P(L)")
         axes.legend(frameon=False)
@@ -153,10 +155,12 @@ def write(out: Path) -> list[Path]:
     """All figures into a folder."""
     model = dy.load()
     trace, sample = run(model)
-    free, _ = run(model, guidance="posterior", guidance_scale=0.0)  # log P(L) is computed and steers nothing
+    unguided_trace, _ = run(
+        model, guidance="posterior", guidance_scale=0.0
+    )  # scale 0: log P(L) is computed, but does not guide
     figures = {
         "denoising": denoising(model, trace, sample),
-        "log_acceptance": curves(log_acceptances(trace), log_acceptances(free)),
+        "log_acceptance": curves(log_acceptances(trace), log_acceptances(unguided_trace)),
         "automaton": dy.Regex("(yes|no), [a-z]+").dfa().to_svg(),
         "data_flow": data_flow(),
     }

@@ -1,7 +1,7 @@
 """Hooks of the documentation site (mkdocs.yml): pages from files outside docs/, and the API reference.
 
 ARCHITECTURE.md, CHANGELOG.md, CONTRIBUTING.md, SECURITY.md and the card of the embedded model become pages of the
-site. A link to one of these files, from whichever page, becomes a link to that page.
+site. A link to one of these files, on any page, becomes a link to that page.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ LINK = re.compile(r"(!?\[[^\]\n]*\]\()([^)\s#]+)([^)\s]*\))")
 FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 
 
-def relinked(markdown: str, place: str, page: str) -> str:
-    """Links of a file of the repository as its page on the site has them.
+def relinked(markdown: str, source_path: str, page: str) -> str:
+    """The Markdown of a file of the repository, with links that are valid on the site.
 
-    `place` is the file's path in the repository, `page` its path on the site.
+    `source_path` is the file's path in the repository, `page` its path on the site.
 
     >>> relinked("[a](docs/serving.md#api) [b](https://x.org)", "SECURITY.md", "security.md")
     '[a](serving.md#api) [b](https://x.org)'
@@ -40,12 +40,12 @@ def relinked(markdown: str, place: str, page: str) -> str:
     """
 
     def target(match: re.Match[str]) -> str:
-        before, link, after = match.groups()
+        prefix, link, suffix = match.groups()
         if "://" in link or link.startswith("mailto:"):
             return match[0]
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(place), link))
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source_path), link))
         on_site = PAGES.get(path, path.removeprefix("docs/"))
-        return f"{before}{posixpath.relpath(on_site, posixpath.dirname(page) or '.')}{after}"
+        return f"{prefix}{posixpath.relpath(on_site, posixpath.dirname(page) or '.')}{suffix}"
 
     return LINK.sub(target, markdown)
 
@@ -62,17 +62,17 @@ def card(text: str) -> str:
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages that are not in docs/."""
-    for place, page in PAGES.items():
-        text = (ROOT / place).read_text(encoding="utf-8")
-        files.append(File.generated(config, page, content=card(text) if place == CARD else text))
+    for source_path, page in PAGES.items():
+        text = (ROOT / source_path).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=card(text) if source_path == CARD else text))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Rewrite the links that lead out of docs/."""
     on_site = page.file.src_uri
-    place = next((place for place, name in PAGES.items() if name == on_site), f"docs/{on_site}")
-    return plain_pipes(relinked(markdown, place, on_site))
+    source_path = next((source_path for source_path, name in PAGES.items() if name == on_site), f"docs/{on_site}")
+    return plain_pipes(relinked(markdown, source_path, on_site))
 
 
 def plain_pipes(markdown: str) -> str:

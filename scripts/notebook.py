@@ -1,4 +1,4 @@
-"""Run the cells of examples/quickstart.ipynb and store what they print; `--check` fails where that differs.
+"""Run the cells of examples/quickstart.ipynb and store their outputs; `--check` fails if an output differs.
 
 python scripts/notebook.py [--check]
 """
@@ -40,11 +40,11 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if an output differs")
-    before = NOTEBOOK.read_text(encoding="utf-8")
-    after = json.dumps(executed(json.loads(before)), indent=1, ensure_ascii=False) + "\n"
+    old_text = NOTEBOOK.read_text(encoding="utf-8")
+    new_text = json.dumps(executed(json.loads(old_text)), indent=1, ensure_ascii=False) + "\n"
     if not parser.parse_args().check:
-        NOTEBOOK.write_text(after, encoding="utf-8")
-    elif before != after:
+        NOTEBOOK.write_text(new_text, encoding="utf-8")
+    elif old_text != new_text:
         raise SystemExit(f"error: the outputs in {NOTEBOOK.name} are out of date: run scripts/notebook.py")
 
 

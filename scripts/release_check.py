@@ -47,7 +47,7 @@ print(dy.__version__, dy.__file__, *texts, sep="\\n")
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> str:
-    """The output of a command; the release is refused where it fails."""
+    """The output of a command; the check ends with an error if the command fails."""
     environment = {
         **os.environ,
         "PIP_CONSTRAINT": str(ROOT / "constraints.txt"),
@@ -63,7 +63,7 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
 
 
 def check_files(path: Path) -> None:
-    """The size of a file to be published, and what must be in it."""
+    """Check the size of a file to be published, and that it contains the required files."""
     size = path.stat().st_size
     if size > LARGEST:
         raise SystemExit(f"error: {path.name} has {size:,} bytes; at most {LARGEST:,} are allowed")

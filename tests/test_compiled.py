@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from diffinity.compiled import njit, told_of_compilation
+from diffinity.compiled import njit, reporting_compilation
 from diffinity.limits import compiling, counted_time, uncounted
 
 COUNT = """
@@ -42,14 +42,14 @@ def test_the_cache_can_be_put_elsewhere(tmp_path: Path) -> None:
         assert not list(tmp_path.rglob(f"{unneeded}.nbi"))
 
 
-def test_compilation_is_told_of_once() -> None:
+def test_compilation_is_reported_once() -> None:
     def twice(x: int) -> int:
         return 2 * x
 
     twice.__module__ = "diffinity.test"
     function = njit(cache=False)(twice)
     names: list[str] = []
-    with told_of_compilation(names.append):
+    with reporting_compilation(names.append):
         assert function(2) == 4
         assert function(3) == 6
     assert names == ["twice"]

@@ -28,7 +28,7 @@ from diffinity import errors
 from diffinity.batch import run_batch
 from diffinity.batch.answers import answer_lines
 from diffinity.batch.lines import Line
-from diffinity.cli import DOORS, app
+from diffinity.cli import COMMANDS, app
 from diffinity.errors import MissingExtra, require
 from diffinity.limits import Limits
 
@@ -174,7 +174,7 @@ def test_every_limit_has_a_flag_and_errors_name_it(folder: Path) -> None:
         (("--limit", "patience=3"), "there is no limit 'patience': there are pattern_length"),
         (("--limit", "dfa_states=0"), "--limit dfa_states takes a whole number above 0, not 0"),
         (("--limit", "dfa_states=1.5"), "--limit dfa_states takes a whole number above 0, not 1.5"),
-        (("--schema-option", "open=true"), "schema options are those of a JSON Schema, and none was given"),
+        (("--schema-option", "open=true"), "schema options need a JSON Schema, but none was given"),
         (("--json-schema", "schema.json", "--schema-option", "opened=true"), "there is no schema option 'opened'"),
         (("--json-schema", "schema.json", "--schema-option", "open=yes"), "open must be true or false"),
         (("--json-schema", "strange.json"), "--schema-option lenient=true"),
@@ -375,7 +375,7 @@ def test_plots_that_are_missing_are_said(folder: Path, monkeypatch: pytest.Monke
 
 def commands() -> list[tuple[str, ...]]:
     groups = {"bench": ("run", "join", "report", "compare", "systems"), "corpus": ("build", "show", "sources")}
-    return [(name, inner) if inner else (name,) for name in DOORS for inner in groups.get(name, ("",))]
+    return [(name, inner) if inner else (name,) for name in COMMANDS for inner in groups.get(name, ("",))]
 
 
 @pytest.mark.parametrize("command", commands(), ids=" ".join)

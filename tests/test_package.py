@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import diffinity as dy
-from diffinity.cli import DOORS, called_commands
+from diffinity.cli import COMMANDS, called_commands
 
 
 @pytest.mark.parametrize("name", dy.__all__)
@@ -54,7 +54,7 @@ def test_help_needs_neither_torch_nor_numba(arguments: list[str]) -> None:
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert "diffinity" in shown
     if arguments != ["--version"]:
-        assert all(name in shown for name in DOORS)
+        assert all(name in shown for name in COMMANDS)
 
 
 def test_a_shell_that_completes_gets_the_options_of_the_command() -> None:

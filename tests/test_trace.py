@@ -161,10 +161,10 @@ def test_parts_of_a_character_are_one_piece() -> None:
     ids = model.tokenizer.encode("a€b").ids
     pieces = Pieces(model)
     spelled = pieces.spelled(ids)
-    assert [pieces.known[number] for number, _ in spelled] == ["a", "€", "b"]
+    assert [pieces.texts[number] for number, _ in spelled] == ["a", "€", "b"]
     assert [size for _, size in spelled] == [1, 3, 1]
     broken = pieces.spelled([ids[1], ids[0]])
-    assert "".join(pieces.known[number] for number, _ in broken) == "\ufffda"
+    assert "".join(pieces.texts[number] for number, _ in broken) == "\ufffda"
 
 
 def test_of_particles_the_first_is_recorded(model: MarkovLM) -> None:

@@ -30,8 +30,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def njit(*, cache: bool = True, inner: bool = False, **options: Any) -> Callable[[Function], Function]:
     """Like `numba.njit`; without a cache if no folder is writable.
 
-    An `inner` function is called only by compiled functions: this saves the half of its compilation that lets
-    Python call it.
+    An `inner` function is called only by compiled functions. It gets no wrapper for calls from Python, which saves
+    half of its compilation time.
 
     >>> njit()(lambda x: x + 1)(2)
     3
@@ -53,18 +53,18 @@ class _Clock(event.Listener):
     """Excludes the time of compilations from the counted time, in the compiling thread."""
 
     def __init__(self) -> None:
-        self._of = threading.local()
+        self._local = threading.local()
 
     def on_start(self, _: Any) -> None:
-        depth = getattr(self._of, "depth", 0)
+        depth = getattr(self._local, "depth", 0)
         if depth == 0:
-            self._of.began = time.thread_time()
-        self._of.depth = depth + 1
+            self._local.began = time.thread_time()
+        self._local.depth = depth + 1
 
     def on_end(self, _: Any) -> None:
-        self._of.depth -= 1
-        if self._of.depth == 0:
-            uncounted.seconds += time.thread_time() - self._of.began
+        self._local.depth -= 1
+        if self._local.depth == 0:
+            uncounted.seconds += time.thread_time() - self._local.began
 
 
 event.register("numba:compile", _Clock())  # type: ignore[no-untyped-call]
@@ -73,28 +73,28 @@ event.register("numba:compile", _Clock())  # type: ignore[no-untyped-call]
 class _Compilations(event.Listener):
     """Reports the start of the compilation of a loop."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self.tell = tell
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self.report = report
 
-    def on_start(self, happened: Any) -> None:
-        function = happened.data["dispatcher"].py_func
+    def on_start(self, compile_event: Any) -> None:
+        function = compile_event.data["dispatcher"].py_func
         if function.__module__.startswith("diffinity."):
-            self.tell(function.__name__)
+            self.report(function.__name__)
 
-    def on_end(self, happened: Any) -> None:
+    def on_end(self, compile_event: Any) -> None:
         return None
 
 
 @contextmanager
-def told_of_compilation(tell: Callable[[str], None]) -> Iterator[None]:
-    """Inside this context `tell(name)` is called when a loop is compiled, which happens once per installation.
+def reporting_compilation(report: Callable[[str], None]) -> Iterator[None]:
+    """Inside this context `report(name)` is called when a loop is compiled, which happens once per installation.
 
     >>> names: list[str] = []
-    >>> with told_of_compilation(names.append):
+    >>> with reporting_compilation(names.append):
     ...     njit(cache=False)(lambda x: x)(1)
     1
     """
-    listener = _Compilations(tell)
+    listener = _Compilations(report)
     event.register("numba:compile", listener)  # type: ignore[no-untyped-call]
     try:
         yield

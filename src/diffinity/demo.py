@@ -26,7 +26,7 @@ ORDER_SCHEMA = {
 }
 
 
-def shows() -> list[tuple[str, Constraint]]:
+def examples() -> list[tuple[str, Constraint]]:
     """The constraints of the demo, with titles."""
     sentence = Regex(r"(?:I|We) [a-z ]+ (?:every|on) Monday\.")
     question = Regex(r"[A-Z][A-Za-z ,']{10,80}\?")
@@ -52,7 +52,7 @@ def run_demo(console: Console) -> None:
     console.print(
         "[bold]diffinity[/bold]: text from the embedded model; every line satisfies the constraint above\n"
     )
-    for title, constraint in shows():
+    for title, constraint in examples():
         with _one_thread():
             samples = generate(model, constraint, n=3, length=40, seed=1)
         lines = "\n".join(f"• {escape(sample.text)}" for sample in samples)
@@ -63,9 +63,9 @@ def run_demo(console: Console) -> None:
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """Use one thread: a small network gains little from a second thread, and waits for it on a busy machine."""
-    before = torch.get_num_threads()
+    n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(n_threads)

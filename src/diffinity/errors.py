@@ -15,7 +15,7 @@ class DiffinityError(Exception):
 
 
 def _rebuilt(kind: type[DiffinityError], args: tuple[object, ...], state: Mapping[str, object]) -> DiffinityError:
-    """An error from its parts, whatever its constructor takes."""
+    """An error rebuilt from its state, without a call of its constructor."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(state)
     return error

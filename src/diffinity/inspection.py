@@ -12,7 +12,7 @@ from diffinity.constraints.dfa import ByteDFA
 
 @dataclass(frozen=True)
 class Inspection:
-    """The facts about a constraint; facts about tokens only with a vocabulary."""
+    """Facts about a constraint; those about tokens are None without a vocabulary."""
 
     byte_states: int
     byte_classes: int
@@ -45,8 +45,8 @@ def inspect(
     """
     dfa = constraint if isinstance(constraint, ByteDFA) else constraint.dfa()
     rng = random.Random(seed)
-    drawn = () if dfa.is_empty else tuple(dict.fromkeys(dfa.sample(rng, 64) for _ in range(samples)))
-    inspection = Inspection(dfa.n_states, dfa.n_classes, dfa.is_finite, dfa.shortest(), drawn)
+    random_texts = () if dfa.is_empty else tuple(dict.fromkeys(dfa.sample(rng, 64) for _ in range(samples)))
+    inspection = Inspection(dfa.n_states, dfa.n_classes, dfa.is_finite, dfa.shortest(), random_texts)
     if vocabulary is None:
         return inspection
     automaton = align(dfa, vocabulary, framing)
@@ -55,8 +55,8 @@ def inspect(
         inspection, tokens=automaton, shortest_tokens=None if shortest is None else tuple(shortest)
     )
     if paper_counts:
-        usable = align(dfa, _by_text(vocabulary), "exact")
-        inspection = replace(inspection, paper_transitions=usable.n_transitions)
+        paper_automaton = align(dfa, _by_text(vocabulary), "exact")
+        inspection = replace(inspection, paper_transitions=paper_automaton.n_transitions)
     return inspection
 
 

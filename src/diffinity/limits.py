@@ -1,4 +1,4 @@
-"""Limits on the cost of compiling a constraint, each with its unit, its default and a way to raise it.
+"""Limits on the cost of compiling a constraint, with their units and defaults; `use_limits` changes them.
 
 Whether a constraint compiles, and which error it gets, depends on counted work, not on the machine: every loop
 that may run long reports its steps to the `Budget` of the compilation, and cached results are charged their
@@ -21,7 +21,7 @@ from diffinity.errors import ConstraintTooLarge
 MEBIBYTE = 1 << 20
 PYTHON_STEPS = 1000  # steps of one pass through a Python loop: about five microseconds
 OPERATION_STEPS = 40_000  # the fixed cost of one operation on automata
-MOST_KEPT = 16_000_000  # table entries of the automata that one compilation keeps for repeated operations
+MAX_RESULTS_SIZE = 16_000_000  # table entries of the results that one compilation stores for repeated operations
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,7 +59,7 @@ class Limits:
     """Steps of one compilation: states created, edges followed, pairs compared; about five nanoseconds each."""
 
     compile_seconds: float = 120.0
-    """Seconds of processor time of one compilation: a last resort, far above what `compile_steps` allows."""
+    """Seconds of processor time of one compilation: a last resort, far above the time of `compile_steps`."""
 
     memory_bytes: int = 512 * MEBIBYTE
     """Estimated bytes of one step's arrays, checked before they are allocated."""
@@ -92,8 +92,8 @@ class Meter:
 
     steps: int = 0
     charged: dict[Hashable, object] = field(default_factory=dict)  # cached results that were already charged
-    kept: dict[Hashable, object] = field(default_factory=dict)  # results of operations, for repeated operations
-    kept_size: int = 0
+    results: dict[Hashable, object] = field(default_factory=dict)  # of operations, for repeated operations
+    results_size: int = 0  # in table entries
     start: float = field(default_factory=lambda: counted_time())
     ended: bool = False
 
@@ -131,34 +131,34 @@ class Budget:
             raise ConstraintTooLarge("compile_seconds", self.limits.compile_seconds, round(elapsed, 3), doing)
 
     def kept(self, operation: Hashable) -> object | None:
-        """The result of an operation that this compilation has done before; None if it was not kept.
+        """The stored result of an operation that this compilation has done before; None if there is none.
 
         >>> budget = Budget(Limits())
         >>> budget.keep("a or b", 7, size=1)
         >>> budget.kept("a or b"), budget.kept("a and b")
         (7, None)
         """
-        result = self.meter.kept.get(operation)
+        result = self.meter.results.get(operation)
         if result is not None:
             self.spend(PYTHON_STEPS, "a repeated operation")
         return result
 
     def keep(self, operation: Hashable, result: object, size: int) -> None:
-        """Keep the result of an operation until the compilation ends, if there is room for its table entries."""
-        if self.meter.kept_size + size <= MOST_KEPT:
-            self.meter.kept[operation] = result
-            self.meter.kept_size += size
+        """Store the result of an operation until the compilation ends, if there is room for its table entries."""
+        if self.meter.results_size + size <= MAX_RESULTS_SIZE:
+            self.meter.results[operation] = result
+            self.meter.results_size += size
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Count the work inside as if nothing had been charged or kept before; forget its charges later."""
+        """Count the work inside as if nothing had been charged or stored before; restore both afterwards."""
         meter = self.meter
-        outside = meter.charged, meter.kept, meter.kept_size
-        meter.charged, meter.kept, meter.kept_size = {}, {}, 0
+        outer_state = meter.charged, meter.results, meter.results_size
+        meter.charged, meter.results, meter.results_size = {}, {}, 0
         try:
             yield
         finally:
-            meter.charged, meter.kept, meter.kept_size = outside
+            meter.charged, meter.results, meter.results_size = outer_state
 
 
 _limits: ContextVar[Limits] = ContextVar("diffinity_limits", default=DEFAULT_LIMITS)
@@ -176,7 +176,7 @@ def current_limits() -> Limits:
 
 @contextmanager
 def use_limits(limits: Limits | None = None, **changes: float) -> Iterator[Limits]:
-    """Use other limits inside a `with` block: a whole `Limits`, or changes to the current limits.
+    """Use other limits inside a `with` block: a new `Limits`, or changes to the current limits.
 
     >>> with use_limits(dfa_states=7):
     ...     current_limits().dfa_states
@@ -190,11 +190,11 @@ def use_limits(limits: Limits | None = None, **changes: float) -> Iterator[Limit
         _limits.reset(token)
 
 
-def put_in_force(**changes: float) -> None:
+def set_limits(**changes: float) -> None:
     """Change the limits until the current `contextvars` context ends; `use_limits` is for a block.
 
     >>> from contextvars import copy_context
-    >>> copy_context().run(lambda: (put_in_force(dfa_states=7), current_limits().dfa_states))
+    >>> copy_context().run(lambda: (set_limits(dfa_states=7), current_limits().dfa_states))
     (None, 7)
     >>> current_limits() == DEFAULT_LIMITS
     True
@@ -211,7 +211,7 @@ def compiling(limits: Limits | None = None) -> Iterator[Budget]:
     True
     """
     running = _budget.get()
-    if running is not None and running.meter.ended:  # Ctrl-C prevented its removal
+    if running is not None and running.meter.ended:  # Ctrl-C prevented the reset of `_budget`
         running = None
     if running is not None and limits in (None, running.limits):
         yield running
@@ -225,7 +225,7 @@ def compiling(limits: Limits | None = None) -> Iterator[Budget]:
     finally:
         if running is None:
             budget.meter.ended = True
-        # Not by a token: after Ctrl-C during an exit this may run late, when an outer compilation is over.
+        # Without `ContextVar.reset`: after Ctrl-C this may run late, when an outer compilation has already ended.
         if _budget.get() is budget:
             _budget.set(running)
 
@@ -249,18 +249,18 @@ def charged_cache(maxsize: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     def wrapped(function: Callable[P, R]) -> Callable[P, R]:
         @lru_cache(maxsize=maxsize)
-        def made(_limits: Limits, *args: Hashable, **kwargs: Hashable) -> tuple[R, int]:
+        def computed(_limits: Limits, *args: Hashable, **kwargs: Hashable) -> tuple[R, int]:
             with compiling() as budget, budget.apart():
-                before = budget.meter.steps
+                steps_before = budget.meter.steps
                 result = function(*args, **kwargs)  # type: ignore[arg-type]
-                cost = budget.meter.steps - before
-                budget.meter.steps = before  # the caller charges it, cached or new
+                cost = budget.meter.steps - steps_before
+                budget.meter.steps = steps_before  # the caller charges it, cached or new
                 return result, cost
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             with compiling() as budget:
-                result, cost = made(budget.limits, *args, **kwargs)  # type: ignore[arg-type]
+                result, cost = computed(budget.limits, *args, **kwargs)  # type: ignore[arg-type]
                 key = (function, args, tuple(kwargs.items()))
                 if key not in budget.meter.charged:
                     budget.meter.charged[key] = None

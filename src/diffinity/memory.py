@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from diffinity.models.protocol import TextModel
 
-SIGNS = ("out of memory", "can't allocate memory", "not enough memory")  # of CUDA and of torch's CPU allocator
+# Messages of CUDA and of torch's CPU allocator.
+OUT_OF_MEMORY_MESSAGES = ("out of memory", "can't allocate memory", "not enough memory")
 BYTES_PER_LOGIT = 4 * 4 + 8  # logits, probabilities, their difference and a gradient; marginals
 BYTES_PER_NUMBER = 6 * 8  # of a latent: z, noise, estimates and shift, in float64
 BYTES_PER_TOKEN = 36  # of a finished text: a Python number in a tuple
@@ -34,7 +35,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     """
     if isinstance(error, MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in SIGNS)
+    return isinstance(error, RuntimeError) and any(
+        message in str(error).lower() for message in OUT_OF_MEMORY_MESSAGES
+    )
 
 
 def check_room(model: TextModel, n: int, length: int) -> None:
@@ -53,7 +56,7 @@ def check_room(model: TextModel, n: int, length: int) -> None:
     if required_bytes > free_bytes:
         raise InvalidArgument(
             f"n = {n:,} with a length of {length:,} tokens needs about {required_bytes / 1e9:,.1f} GB of memory, "
-            f"and {free_bytes / 1e9:,.1f} GB are free: ask for a smaller length or fewer texts"
+            f"and {free_bytes / 1e9:,.1f} GB are free: use a smaller length or fewer texts"
         )
 
 

@@ -1,8 +1,8 @@
 """The first call after installation compiles its loops in two processes.
 
 The loops of a `generate` take about 17 seconds of a processor to compile. The command compiles them in the order
-in which it needs them: constraints, guidance, decoding. Meanwhile a second process compiles those of decoding and
-guidance, the last first. Numba stores each compiled loop in its cache, where the command finds it.
+in which it needs them: constraints, guidance, decoding. Meanwhile a second process compiles the loops of decoding
+and guidance, in reverse order. Numba stores each compiled loop in its cache, where the command finds it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from types import ModuleType
 from typing import Any
 
 PACKAGE = Path(__file__).parent
-# The loops that a text needs last, the last first, with the types of their arguments: "f8:2" is a float64 array of
-# two dimensions and "i4:1r" a read-only int32 array. `tests/test_precompile.py` compares them with those in use.
+# The loops that a text needs last, in reverse order, with the types of their arguments: "f8:2" is a float64 array
+# of two dimensions, and "i4:1r" is a read-only int32 array. `tests/test_precompile.py` compares them with those
+# used.
 LATE_LOOPS = {
     "numba_kernels.best_path": "f8:2 arrows ?:2r ?:1r i8:1",
     "path_kernels.group_maxima": "f8:2 i8:1 u4:1 f8:2 i4:2",
@@ -39,23 +40,23 @@ LATE_LOOPS = {
     "numba_kernels.forward": "f8:2 arrows ?:2r ?:1r f8:2",
     "numba_kernels.group_sums": "f8:2 i8:1 u4:1 f8:2",
 }
-COMPILED = "numba_kernels.best_path-*.nbi"  # numba's index of the first of them
+COMPILED = "numba_kernels.best_path-*.nbi"  # numba's index file of the first of them
 
 
 @contextmanager
 def precompiling(needed: bool = True) -> Iterator[None]:
-    """Inside, the second process runs, if it is needed, there is a second processor and the cache is empty."""
+    """Run the second process in this context if it is needed, if there are two processors and an empty cache."""
     if not needed or _processors() < 2 or not _cache_is_empty():
         yield
         return
-    nothing = subprocess.DEVNULL
+    devnull = subprocess.DEVNULL
     command = [sys.executable, "-m", "diffinity.precompile"]
-    second = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)
+    process = subprocess.Popen(command, stdin=devnull, stdout=devnull, stderr=devnull)
     try:
         yield
     finally:
-        second.terminate()
-        second.wait()
+        process.terminate()
+        process.wait()
 
 
 def _processors() -> int:
@@ -63,7 +64,7 @@ def _processors() -> int:
 
 
 def _cache_is_empty() -> bool:
-    """Whether no late loop is stored; False if it is not known where numba would store it."""
+    """Whether the first late loop is not stored yet; False if the package folder is read-only."""
     cache_folder = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("DIFFINITY_CACHE_DIR")
     if cache_folder:
         return not any(Path(cache_folder).rglob(COMPILED))
@@ -97,7 +98,7 @@ def _type(name: str) -> Any:
 
 def main() -> None:
     """Compile the late loops, without importing torch, which would take longer than some of them."""
-    for name in ("acceptance", "alignment"):  # their modules of loops do not need the packages around them
+    for name in ("acceptance", "alignment"):  # replaces the packages, so that their `__init__` is not run
         package = ModuleType(f"diffinity.{name}")
         package.__path__ = [str(PACKAGE / name)]
         sys.modules[package.__name__] = package

@@ -28,7 +28,7 @@ GRAMMAR_DEPTH = 5  # the default depth of a grammar's recursion
 LONGEST_SHOWN = 60  # characters of a wrong value in an error
 
 
-class _OwnFields(BaseModel):
+class _BaseFields(BaseModel):
     """The constraint fields, the number of texts and the seed; errors quote the descriptions."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
@@ -87,11 +87,11 @@ class _OwnFields(BaseModel):
 def _field(option: Option) -> tuple[Any, Any]:
     if option.name == "length":  # its type includes the bounds
         return option.type, Field(option.default, description=option.accepts)
-    return option.type, Field(option.default, ge=option.least, gt=option.above, description=option.accepts)
+    return option.type, Field(option.default, ge=option.minimum, gt=option.above, description=option.accepts)
 
 
-class Request(create_model("_Request", __base__=_OwnFields, **{o.name: _field(o) for o in shown_options()})):  # type: ignore[misc]
-    """The fields of one line of `diffinity batch`: `_OwnFields`, and all options of `GenerationSettings`.
+class Request(create_model("_Request", __base__=_BaseFields, **{o.name: _field(o) for o in shown_options()})):  # type: ignore[misc]
+    """The fields of one line of `diffinity batch`: `_BaseFields`, and all options of `GenerationSettings`.
 
     >>> request = read_request('{"regex": "[a-z]+", "not_regex": ["no"], "steps": 8}')
     >>> request.constraint().accepts("yes"), request.constraint().accepts("no")
@@ -123,17 +123,17 @@ def _sentence(error: ValidationError) -> str:
         return f"a request is a JSON object, but this is not JSON: {first['msg'].removeprefix('Invalid JSON: ')}"
     if not first["loc"]:
         return f"a request is a JSON object, but this is {_shown(first['input'])}"
-    key, *deeper = first["loc"]
+    key, *inner_location = first["loc"]
     if first["type"] == "extra_forbidden":
         return f"unknown key {str(key)!r}: a request may have {', '.join(Request.model_fields)}"
     accepted = Request.model_fields[str(key)].description
-    verb = "has" if any(isinstance(place, int) for place in deeper) else "is"
+    verb = "has" if any(isinstance(part, int) for part in inner_location) else "is"
     return f"{key} must be {accepted}, but {verb} {_shown(first['input'])}"
 
 
 def _shown(value: object) -> str:
-    spelled = json.dumps(value, ensure_ascii=False, default=repr)
-    return spelled if len(spelled) <= LONGEST_SHOWN else spelled[: LONGEST_SHOWN - 1] + "…"
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
 
 
 def combined(
@@ -184,7 +184,7 @@ def schema_arguments(options: Mapping[str, Any] | None, *, has_schema: bool = Tr
         if options and not isinstance(options.get(name, False), bool):
             raise InvalidArgument(f"the schema option {name} must be true or false, but is {options[name]!r}")
     if options and not has_schema:
-        raise InvalidArgument("schema options are those of a JSON Schema, and none was given")
+        raise InvalidArgument("schema options need a JSON Schema, but none was given")
     return dict(options or {})
 
 

@@ -73,9 +73,9 @@ def sample(
     cancel: Cancellation | None = None,
     deadline: float | None = None,
 ) -> Samples:
-    """Draw `n` samples of `length` tokens; missing arguments have the model's defaults.
+    """Draw `n` samples of `length` tokens; the model has defaults for missing arguments.
 
-    Sample i has the seed (seed, first_index + i), whatever batch it is in.
+    Sample i has the seed (seed, first_index + i), in every batch.
 
     >>> import diffinity as dy
     >>> dy.sample(dy.fit_markov(["a b.", "b a."]), n=2, length=4, num_inference_steps=8).tokens.shape
@@ -83,8 +83,8 @@ def sample(
     """
     if check_model(model) != "embedding":
         raise InvalidArgument(
-            f"dy.sample draws from models of embeddings; a {type(model).__name__} is one of tokens: "
-            'dy.generate(model, guidance="none", decode="argmax") draws from it freely'
+            f"dy.sample draws from models of embeddings, but a {type(model).__name__} is a model of tokens: "
+            'use dy.generate(model, guidance="none", decode="argmax")'
         )
     length = model.sampling_defaults.length if length is None else length
     if n < 1 or length < 1:
@@ -174,8 +174,8 @@ def sample_particles(
 
     `guidance` proposes the steps: a name with `guidance_scale` (1 is the first-order optimum), or a function from
     the automata of all rows to a guidance. A group is resampled when its effective number of particles falls below
-    `threshold`·K. Sample i has the seed (seed, i), or the i-th of `seeds`, whatever batch it is in. `context` are
-    the token ids of a prompt, `options` those of `GenerationSettings`.
+    `threshold`·K. Sample i has the seed (seed, i), or the i-th of `seeds`, in every batch. `context` are the
+    token ids of a prompt; `options` are further fields of `GenerationSettings`.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["a b.", "b a.", "a a."])

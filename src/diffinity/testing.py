@@ -45,7 +45,7 @@ class TextModelLaws(Generic[M]):
         """The model under test."""
         raise NotImplementedError
 
-    def test_the_protocol_is_whole(self) -> None:
+    def test_the_protocol_is_complete(self) -> None:
         assert check_model(self.model()) in ("embedding", "token", "causal")
 
     def test_there_is_a_vocabulary_entry_for_every_logit(self) -> None:
@@ -136,7 +136,7 @@ class TokenDiffusionLaws(TextModelLaws[TokenDiffusion]):
         with torch.no_grad():
             return model.logits(tokens, times, context)
 
-    def test_the_noise_is_one_that_there_is(self) -> None:
+    def test_the_noise_is_mask_or_uniform(self) -> None:
         assert self.model().noise in ("mask", "uniform")
 
     def test_logits_have_an_entry_for_every_token(self) -> None:
@@ -159,7 +159,7 @@ class TokenDiffusionLaws(TextModelLaws[TokenDiffusion]):
             logits = self._logits(model, self._tokens(model, 1))
             assert bool((logits[:, :, model.mask_id] == -torch.inf).all())
 
-    def test_a_prompt_stands_before_the_text_where_there_may_be_one(self) -> None:
+    def test_a_prompt_precedes_the_text(self) -> None:
         model = self.model()
         if model.reads_prompts:
             ids = torch.tensor([model.encode_prompt("a", None)], device=model.device)
@@ -204,18 +204,18 @@ class CausalModelLaws(TextModelLaws[CausalModel]):
         together, alone = self._read(model, tokens).logits(), self._read(model, tokens[1:2]).logits()
         assert torch.allclose(together[1:2].float(), alone.float(), atol=self.tolerance)
 
-    def test_selected_sequences_go_on_and_the_others_stay(self) -> None:
+    def test_selected_sequences_continue_and_the_originals_stay(self) -> None:
         model = self.model()
         tokens, rows = self._tokens(model, 3), torch.tensor([2, 0, 0, 1])
         sequences, expected = self._read(model, tokens), self._read(model, tokens[rows])
-        before = sequences.logits().clone()
+        logits_before = sequences.logits().clone()
         selected = sequences.select(rows)
-        assert torch.equal(sequences.logits(), before)
-        for goes_on in (selected, expected):
-            goes_on.append(torch.arange(4))
+        assert torch.equal(sequences.logits(), logits_before)
+        for continuation in (selected, expected):
+            continuation.append(torch.arange(4))
         assert torch.allclose(selected.logits().float(), expected.logits().float(), atol=self.tolerance)
 
-    def test_a_prompt_stands_before_the_text_where_there_may_be_one(self) -> None:
+    def test_a_prompt_precedes_the_text(self) -> None:
         model = self.model()
         if model.reads_prompts:
             ids = model.encode_prompt("a", None)

@@ -21,8 +21,8 @@ from diffinity.processes.base import State, draft_of
 
 MOST_CELLS = 400_000  # tokens on a page, over samples and frames: about 4 MB
 MOST_SAMPLES = 32  # on a page
-PLACE_OF_DATA = "/*TRACE*/null"
-REPLACED = "\ufffd"  # replaces bytes that are not a whole character
+DATA_PLACEHOLDER = "/*TRACE*/null"
+REPLACED = "\ufffd"  # replaces bytes that are not a complete character
 LONGEST_CHARACTER = 4  # bytes, and so tokens, of one UTF-8 character
 
 
@@ -78,17 +78,17 @@ class Trace:
         """The HTML page: the constraint (from `request.in_words`), the settings, and all drafts."""
         pieces = Pieces(model)
         samples = self._samples(texts)
-        every = max(1, -(-sum(sample.cells() for sample in samples) // MOST_CELLS))
+        stride = max(1, -(-sum(sample.cells() for sample in samples) // MOST_CELLS))
         data = {
             "constraint": [list(part) for part in constraint],
             "settings": {name: str(value) for name, value in (settings or {}).items()},
             "texts": len(texts),
             "particles": self.particles,
-            "samples": [sample.as_json(pieces, every) for sample in samples],
+            "samples": [sample.as_json(pieces, stride) for sample in samples],
         }
-        data["pieces"] = pieces.known  # complete at this point
+        data["pieces"] = pieces.texts  # complete at this point
         template = files("diffinity").joinpath("trace_page.html").read_text(encoding="utf-8")
-        return template.replace(PLACE_OF_DATA, _for_script(data), 1)
+        return template.replace(DATA_PLACEHOLDER, _for_script(data), 1)
 
     def _samples(self, texts: Sequence[Generated]) -> list[_Sample]:
         rows = [(batch, i) for batch in self.batches for i in range(len(batch[0].tokens))]
@@ -105,12 +105,12 @@ class Pieces:
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["ab é"])
     >>> pieces = Pieces(model)
-    >>> pieces.spelled(model.tokenizer.encode("é").ids), pieces.known
+    >>> pieces.spelled(model.tokenizer.encode("é").ids), pieces.texts
     ([(0, 1)], ['é'])
     """
 
     def __init__(self, model: TextModel) -> None:
-        self.known: list[str] = []
+        self.texts: list[str] = []
         self._model = model
         self._numbers: dict[tuple[int, ...], int] = {}
 
@@ -125,16 +125,16 @@ class Pieces:
         return pieces
 
     def _size(self, ids: Sequence[int]) -> int:
-        """The number of first tokens that form whole characters; 1 if none do."""
-        whole = (
-            size for size in range(1, len(ids) + 1) if REPLACED not in self.known[self._number(tuple(ids[:size]))]
+        """The number of leading tokens that form complete characters; 1 if none do."""
+        sizes = (
+            size for size in range(1, len(ids) + 1) if REPLACED not in self.texts[self._number(tuple(ids[:size]))]
         )
-        return next(whole, 1)
+        return next(sizes, 1)
 
     def _number(self, ids: tuple[int, ...]) -> int:
         if ids not in self._numbers:
-            self._numbers[ids] = len(self.known)
-            self.known.append(self._model.tokenizer.decode(list(ids), skip_special_tokens=False))
+            self._numbers[ids] = len(self.texts)
+            self.texts.append(self._model.tokenizer.decode(list(ids), skip_special_tokens=False))
         return self._numbers[ids]
 
     def before_end(self, ids: Sequence[int]) -> list[int]:
@@ -158,7 +158,7 @@ class _Sample:
         """The number of tokens in all its frames."""
         return len(self.frames) * int(self.frames[0].tokens.shape[1])
 
-    def as_json(self, pieces: Pieces, every: int) -> dict[str, Any]:
+    def as_json(self, pieces: Pieces, stride: int) -> dict[str, Any]:
         """The data for the page: every n-th step, and always the last step."""
         spelled = pieces.spelled(pieces.before_end(self.generated.tokens))
         draft = self.frames[-1].tokens[self.index].tolist()
@@ -169,7 +169,7 @@ class _Sample:
             "finish_reason": self.generated.finish_reason,
             "final": [number for number, _ in spelled],
             "changed": _merged(differs, spelled, any),
-            "frames": [self._frame(frame, pieces) for frame in self.frames[::-1][::every][::-1]],
+            "frames": [self._frame(frame, pieces) for frame in self.frames[::-1][::stride][::-1]],
             "curve": [
                 None if frame.log_acceptance is None else _finite(frame.log_acceptance[self.index])
                 for frame in self.frames

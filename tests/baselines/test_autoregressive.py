@@ -243,7 +243,7 @@ def test_llguidance_takes_intersection_and_complement() -> None:
     ("engine", "constraint", "reason"),
     [
         ("llguidance", dy.JsonSchema({"type": "array", "uniqueItems": True}), "llguidance: .*uniqueItems"),
-        ("llguidance", dy.Regex(r"a\b"), "looks at what stands around"),
+        ("llguidance", dy.Regex(r"a\b"), "has an anchor or a word boundary"),
         ("outlines-core", dy.Regex("a+") & dy.Regex("b+"), "cannot be written as a regular expression"),
         ("outlines-core", dy.Regex("z"), "outlines-core: .*incompatible"),
         ("outlines-core", dy.Regex("(?:(a|b{3}){300}){200}"), "an expression of 240,000 characters"),
@@ -287,7 +287,7 @@ def test_the_cache_changes_no_logits() -> None:
     model = companion()
     tokens = torch.randint(1, 290, (3, 6), generator=torch.Generator().manual_seed(0))
     whole = model.network(torch.cat([torch.zeros(3, 1, dtype=torch.long), tokens], dim=1))
-    sequences = CachedContinuations(model.network, 3, 6, before=[0])
+    sequences = CachedContinuations(model.network, 3, 6, context=[0])
     for k in range(7):
         assert torch.allclose(sequences.logits(), whole[:, k], atol=1e-5)
         if k < 6:

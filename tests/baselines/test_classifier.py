@@ -18,7 +18,7 @@ import diffinity as dy
 from diffinity.alignment import Vocabulary
 from diffinity.baselines import classifier as system_module
 from diffinity.baselines.classifier import ClassifierSystem
-from diffinity.baselines.classifier_data import Examples, near_miss, telling_tokens
+from diffinity.baselines.classifier_data import Examples, make_pool, most_informative_tokens, near_miss
 from diffinity.baselines.classifier_training import Trained, area_under_curve, observe_noised, train
 from diffinity.constraints.sentences import Sentence
 from diffinity.guidance.base import DenoisingStep
@@ -79,11 +79,11 @@ def examples(markov: MarkovLM) -> Examples:
 
 
 def a_classifier(model: dy.DiffusionLM, form: Form) -> NoisyClassifier:
-    telling = (3, 40, 260)
+    informative_tokens = (3, 40, 260)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        head = ClassifierHead(token_readers(model, form, telling).shape[1], LENGTH)
-    return NoisyClassifier(form, telling, head.to(model.dtype).requires_grad_(False))
+        head = ClassifierHead(token_readers(model, form, informative_tokens).shape[1], LENGTH)
+    return NoisyClassifier(form, informative_tokens, head.to(model.dtype).requires_grad_(False))
 
 
 def a_step(model: dy.DiffusionLM, noise_level: float = 0.5) -> DenoisingStep:
@@ -224,7 +224,7 @@ def test_a_constraint_that_does_not_fit_is_infeasible(markov: MarkovLM) -> None:
 
 def test_the_tokens_of_the_words_tell_most(markov: MarkovLM, examples: Examples) -> None:
     wanted = {markov.tokenizer.encode(word).ids[0] for word in (" fox", " cup")}
-    assert wanted <= set(telling_tokens(examples, markov.embedding.shape[0], k=4))
+    assert wanted <= set(most_informative_tokens(examples, markov.embedding.shape[0], k=4))
 
 
 def test_noise_along_a_trajectory_has_the_levels_of_its_times(markov: MarkovLM) -> None:
@@ -331,7 +331,6 @@ def test_a_pool_is_made_of_a_selection_of_the_other_constraints(
     markov: MarkovLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: list[Any] = []
-    make_pool = system_module.make_pool
 
     def recording(model: Any, vocabulary: Any, samples: Any, others: Any, *rest: Any) -> Any:
         used.extend(others)

@@ -27,4 +27,4 @@ def test_time_and_memory_are_limited() -> None:
     with pytest.raises(NoIndex, match=r"not ready after 0\.01 s"):
         build_index(large, 0, LETTERS, seconds=0.01)
     with pytest.raises(NoIndex, match=r"could not be built within 0\.0\d+ GB: \S+"):
-        build_index(large, 0, LETTERS, most=40 << 20)
+        build_index(large, 0, LETTERS, max_bytes=40 << 20)

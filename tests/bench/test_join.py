@@ -82,5 +82,5 @@ def test_other_constraints_a_full_folder_and_one_run_are_refused(tmp_path: Path)
     with pytest.raises(InvalidArgument, match="two runs or more"):
         join(runs[:1], tmp_path / "joined")
     (runs[1] / "cases.jsonl").write_text("")
-    with pytest.raises(RunError, match="other constraints"):
+    with pytest.raises(RunError, match="different constraints"):
         join(runs, tmp_path / "joined")

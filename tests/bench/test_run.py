@@ -162,7 +162,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
 
 
 def test_time_left_is_that_of_this_session() -> None:
-    progress = Progress(done=6, total=10, before=4, seconds=3.0)
+    progress = Progress(done=6, total=10, resumed=4, seconds=3.0)
     assert progress.seconds_left == 6.0
     assert dataclasses.replace(progress, done=4).seconds_left is None
 
@@ -213,7 +213,7 @@ def test_the_command_runs_goes_on_and_reports(tmp_path: Path, model: Path) -> No
     known = cases.read_text()
     cases.write_text(known.replace("?i:", "?i:other", 1))
     changed = command("run", "natural-language", "--out", tmp_path / "run", *options, "--systems", "path")
-    assert "no longer the same" in str(changed.exception)
+    assert "missing or different" in str(changed.exception)
     cases.write_text(known)
 
     written = command("report", tmp_path / "run", "--out", tmp_path / "report", "--scorer", "none")

@@ -123,7 +123,7 @@ def test_a_trace_and_its_drafts_leave_the_start_token_out(model: LangFlowLM) -> 
     pieces, ids = Pieces(model), model.tokenizer.encode("a dog").ids
     shown = pieces.before_end([model.eos_token_id or 0, *ids, model.eos_token_id or 0, *ids])
     spelled = pieces.spelled(shown)
-    assert "".join(pieces.known[number] for number, _ in spelled) == "a dog"
+    assert "".join(pieces.texts[number] for number, _ in spelled) == "a dog"
     assert sum(size for _, size in spelled) == len(ids) + 1
 
 

@@ -97,7 +97,7 @@ def test_sequences_that_are_selected_in_place_break_a_law() -> None:
             return Selecting(good.network, good.tokenizer, 0)
 
     with pytest.raises(AssertionError):
-        Laws().test_selected_sequences_go_on_and_the_others_stay()
+        Laws().test_selected_sequences_continue_and_the_originals_stay()
 
 
 def test_a_model_that_mixes_its_batch_breaks_a_law() -> None:

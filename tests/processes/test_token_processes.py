@@ -397,5 +397,5 @@ def test_a_batch_file_of_a_masked_model_goes_on_where_it_ended(tmp_path: Path) -
 
 
 def test_sample_is_for_embeddings_and_says_what_to_use() -> None:
-    with pytest.raises(dy.InvalidArgument, match="a Hashed is one of tokens: dy"):
+    with pytest.raises(dy.InvalidArgument, match="a Hashed is a model of tokens: use dy"):
         dy.sample(Hashed("mask"))  # type: ignore[arg-type]

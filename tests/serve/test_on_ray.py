@@ -15,6 +15,7 @@ import pytest
 import ray
 
 from diffinity.errors import InvalidArgument
+from diffinity.serve import on_ray
 from diffinity.serve.on_ray import Loading, application, start_on_ray, stop_on_ray
 from diffinity.serve.settings import ServeSettings
 from tests.serve.running import NAME, Client, free_port, tiny_model
@@ -95,6 +96,19 @@ def test_a_config_file_names_model_and_settings() -> None:
     assert made._bound_deployment.num_replicas == 3
     with pytest.raises(InvalidArgument, match="there is no setting 'batch'"):
         application({"batch": "8"})
+    with pytest.raises(InvalidArgument, match="max_batch is 'many'"):
+        application({"max_batch": "many"})
+
+
+@pytest.mark.parametrize(("written", "value"), [("false", False), (False, False), ("true", True), (True, True)])
+def test_booleans_of_a_config_file_may_be_strings(
+    monkeypatch: pytest.MonkeyPatch, written: object, value: bool
+) -> None:
+    settings: list[ServeSettings] = []
+    monkeypatch.setattr(on_ray, "deployment", lambda _, given, **__: settings.append(given))
+    application({"ignore_prompt": written, "allowed_hosts": ["a.org", "b.org"]})
+    assert settings[0].ignore_prompt is value
+    assert settings[0].allowed_hosts == ("a.org", "b.org")
 
 
 def test_a_deployment_that_is_slow_to_end_is_ended_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def test_drafts_of_tokens(client: Client) -> None:
         ({"prompt": "the cat " * 50}, "prompt", "50 are allowed"),
         ({"diffinity": {"guidance": "gradient"}}, "diffinity", "guidance of a"),
         ({"diffinity": {"method": "ddim"}}, "diffinity", "method"),
-        ({"logprobs": 1}, "logprobs", "chooses them on the way"),
+        ({"logprobs": 1}, "logprobs", "commits tokens during the run"),
     ],
 )
 def test_what_such_a_model_can_t_do_is_said(client: Client, asked: Any, param: str, said: str) -> None:

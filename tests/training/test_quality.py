@@ -19,7 +19,7 @@ from diffinity.training.card import Measured, diffusion_card
 from diffinity.training.quality import perplexity, quality
 from diffinity.training.release import export
 from diffinity.training.showcase import tasks
-from diffinity.training.tasks import ASKED, GIVEN, given_and_asked
+from diffinity.training.tasks import GIVEN_LEVELS, TARGET_LEVELS, given_and_target_levels
 
 TEXTS = ["The cat sat down here.", '{"a": 1}', '{"a": 1', "The dog ran far away. So did the cat then."]
 
@@ -72,7 +72,7 @@ def test_runs_are_exported_in_float16_with_their_defaults(tmp_path: Path, judge:
         free=GrammarCounts(4, 3, 2, 20, 1),
         constrained=GrammarCounts(),
         real=GrammarCounts(1, 1, 1, 5, 0),
-        begun_json={128: (38, 40), 64: (37, 40)},
+        brace_json={128: (38, 40), 64: (37, 40)},
         choices={"red": 4, "green": 16},
         showcase=[(tasks()[0], ["2020-01-01"])],
     )
@@ -86,11 +86,11 @@ def test_runs_are_exported_in_float16_with_their_defaults(tmp_path: Path, judge:
     assert all(f"{number}. `{text}`" in card for number, text in enumerate(TEXTS, start=1))
 
 
-def test_each_position_is_either_given_or_asked_for() -> None:
-    levels, asked = given_and_asked(64, 32, torch.Generator().manual_seed(0))
-    assert bool(((levels >= GIVEN[0]) & (levels <= GIVEN[1]))[~asked].all())
-    assert bool(((levels >= ASKED[0]) & (levels <= ASKED[1]))[asked].all())
-    share = asked.float().mean(dim=1)
+def test_each_position_is_either_given_or_a_target() -> None:
+    levels, is_target = given_and_target_levels(64, 32, torch.Generator().manual_seed(0))
+    assert bool(((levels >= GIVEN_LEVELS[0]) & (levels <= GIVEN_LEVELS[1]))[~is_target].all())
+    assert bool(((levels >= TARGET_LEVELS[0]) & (levels <= TARGET_LEVELS[1]))[is_target].all())
+    share = is_target.float().mean(dim=1)
     assert share.min() < 0.25
     assert share.max() > 0.6
     assert all(row.unique().numel() <= 2 for row in levels)

@@ -81,7 +81,7 @@ def acceptance(
     log_p_language = torch.empty(probs.shape[0], dtype=torch.float64, device=probs.device)
     if _use_numba(probs, backend):
         samples = cpu.split(probs.cpu(), logits, None if softmax is None else softmax.cpu())
-        marginals = _room(probs)
+        marginals = _empty_marginals(probs)
         q = marginals.numpy()
         values = cpu.over_batch(
             lambda i: cpu.marginals(samples[i], automata[i], cpu.posterior_ratios, q[i]), len(samples)
@@ -120,7 +120,7 @@ def path_acceptance(
         weights, tilt = _path_tilt(kernels, probs, automata, seed, not logits)
         return Acceptance(tilt.log_p_language, kernels.marginals(weights, tilt, _type_of_marginals(probs)))
     samples = cpu.split(probs.cpu(), logits, None if softmax is None else softmax.cpu())
-    marginals = _room(probs)
+    marginals = _empty_marginals(probs)
     q = marginals.numpy()
 
     def work(i: int) -> float:
@@ -196,12 +196,12 @@ def _mean_acceptance(
         return MeanAcceptance(
             conditional.log_p_language, torch.bmm(conditional.marginals.to(embedding.dtype), weights)
         )
-    automata = _one_for_each(logits, automaton)
+    automata = _automaton_of_each_sample(logits, automaton)
     _check_mean(logits, softmax, x, embedding)
     length = logits.shape[1]
 
-    def check(new: TokenAutomaton) -> None:
-        _check_one(logits, new)
+    def check(new_automaton: TokenAutomaton) -> None:
+        _check_automaton(logits, new_automaton)
 
     plans = [mean.plan_of(sample_automaton, embedding, length, check) for sample_automaton in automata]
     draws = [np.random.default_rng((seed, i)) for i in range(len(plans))] if path and seed is not None else None
@@ -309,8 +309,8 @@ def _generator(seed: int | None, sample: int) -> np.random.Generator | None:
     return None if seed is None else np.random.default_rng((seed, sample))
 
 
-def _room(probs: Tensor) -> Tensor:
-    """The output array on the CPU for the marginals of probs (B, L, V)."""
+def _empty_marginals(probs: Tensor) -> Tensor:
+    """An uninitialised array on the CPU for the marginals of probs (B, L, V)."""
     return torch.empty(probs.shape, dtype=_type_of_marginals(probs))
 
 
@@ -465,13 +465,13 @@ def top(
 
 def _check(probs: Tensor, automaton: Automata) -> list[TokenAutomaton]:
     """Check the shapes and return one automaton per sample."""
-    automata = _one_for_each(probs, automaton)
+    automata = _automaton_of_each_sample(probs, automaton)
     for distinct, _ in _by_automaton(automata):
-        _check_one(probs, distinct)
+        _check_automaton(probs, distinct)
     return automata
 
 
-def _one_for_each(probs: Tensor, automaton: Automata) -> list[TokenAutomaton]:
+def _automaton_of_each_sample(probs: Tensor, automaton: Automata) -> list[TokenAutomaton]:
     if probs.ndim != 3 or not probs.is_floating_point():
         raise InvalidArgument(
             f"expected floating distributions (B, L, V), but got {probs.dtype} of shape {tuple(probs.shape)}"
@@ -484,7 +484,7 @@ def _one_for_each(probs: Tensor, automaton: Automata) -> list[TokenAutomaton]:
     return automata
 
 
-def _check_one(probs: Tensor, automaton: TokenAutomaton) -> None:
+def _check_automaton(probs: Tensor, automaton: TokenAutomaton) -> None:
     """Check that the automaton has this vocabulary and that its dynamic programme is within the limits."""
     if automaton.vocab_size != probs.shape[2]:
         raise InvalidArgument(
@@ -520,7 +520,7 @@ def _triton(probs: Tensor, backend: Backend) -> Any:
         if backend == "auto":
             return None
         raise InvalidArgument(
-            f"the backend 'triton' needs a package that is not here ({error}): pip install 'diffinity[triton]'"
+            f"the backend 'triton' needs a package that is missing ({error}): pip install 'diffinity[triton]'"
         ) from None
     if probs.device.type == "cpu" and not triton_backend.interpreted():
         raise InvalidArgument(

@@ -96,7 +96,7 @@ def _draw(shares: Tensor, uniform: Tensor) -> Tensor:
     cumulative = shares.cumsum(dim=-1)
     at = (uniform * cumulative[..., -1])[..., None]
     drawn = torch.searchsorted(cumulative, at.contiguous(), right=True)[..., 0]
-    last = shares.shape[-1] - 1 - (shares > 0).flip(-1).byte().argmax(dim=-1)  # rounding may go one too far
+    last = shares.shape[-1] - 1 - (shares > 0).flip(-1).byte().argmax(dim=-1)  # rounding may exceed it
     return torch.minimum(drawn, last)
 
 

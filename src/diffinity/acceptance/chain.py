@@ -24,10 +24,10 @@ from diffinity.acceptance import chain_kernels as kernels
 from diffinity.alignment.automaton import TokenAutomaton
 from diffinity.alignment.bigrams import Bigrams
 
-CANDIDATES = 20  # most probable tokens, before conditioning and after
-LEAST = 1e-4  # the rest of a class is a candidate from this probability on, a token from a tenth of it on
+CANDIDATES = 20  # number of most probable tokens before conditioning, and the same number after it
+LEAST = 1e-4  # minimum probability of a candidate for the rest of a class; for a token, a tenth of it
 ROUNDS = 2  # of Sinkhorn's iteration: more rounds made no measurable difference to the fidelity
-MOST_STATES = 1000  # of an automaton; with more, positions are independent
+MOST_STATES = 1000  # maximum for an automaton; with more states, positions are independent
 
 
 def chain_acceptance(
@@ -56,20 +56,21 @@ def chain_acceptance(
     samples = cpu.split(logits.detach().cpu().float(), True, probs)
     marginals = torch.empty_like(probs)
     values = cpu.over_batch(
-        lambda i: _one_sample(samples[i], automata[i], bigrams, candidates, marginals[i].numpy()), len(samples)
+        lambda i: _sample_acceptance(samples[i], automata[i], bigrams, candidates, marginals[i].numpy()),
+        len(samples),
     )
     log_p_language = torch.tensor(values, dtype=torch.float64, device=logits.device)
     return Acceptance(log_p_language, marginals.to(logits))
 
 
-def _one_sample(
+def _sample_acceptance(
     scores: cpu.Scores,
     automaton: TokenAutomaton,
     bigrams: Bigrams,
     candidates: int,
     marginals: NDArray[np.float32],
 ) -> float:
-    """log P(L) of one sample, and its marginals into `marginals` (L, V)."""
+    """Return log P(L) of one sample, and write its marginals into `marginals` (L, V)."""
     weights = cpu.weights(scores, automaton)
     log_p_language, ratio = cpu.posterior_ratios(weights, automaton)
     if ratio is None:
@@ -84,7 +85,8 @@ def _one_sample(
     width = top.shape[1] + automaton.n_classes + 1
     token, cls = np.empty((length, width), np.int32), np.empty((length, width), np.int32)
     mass, size = np.zeros((length, width)), np.empty(length, np.int32)
-    by_class = (weights.sums.copy(), weights.scaled * ratio)  # probability of each class, before and after
+    # The probability of each class, before and after conditioning.
+    by_class = (weights.sums.copy(), weights.scaled * ratio)
     kernels.choose_candidates(
         probs, marginals, *by_class, top, automaton.class_of, automaton.useful, LEAST, token, cls, mass, size
     )
@@ -93,12 +95,14 @@ def _one_sample(
     moves = np.empty((length - 1, width, width))
     pairs = (bigrams.first, bigrams.successor, bigrams.ratio, bigrams.unseen)
     kernels.couplings(mass, token, size, *pairs, ROUNDS, moves)
-    given = np.empty((length, width))
+    candidate_marginals = np.empty((length, width))
     live = automaton.live(length)
-    chained: float = kernels.chain_marginals(
-        mass, cls, size, moves, automaton.next, automaton.start, automaton.accepting, live, given
+    log_p_chain: float = kernels.chain_marginals(
+        mass, cls, size, moves, automaton.next, automaton.start, automaton.accepting, live, candidate_marginals
     )
-    if chained == -np.inf:
+    if log_p_chain == -np.inf:
         return log_p_language
-    kernels.spread(probs, marginals, automaton.class_of, token, cls, mass, size, given, automaton.n_classes)
-    return chained
+    kernels.spread(
+        probs, marginals, automaton.class_of, token, cls, mass, size, candidate_marginals, automaton.n_classes
+    )
+    return log_p_chain

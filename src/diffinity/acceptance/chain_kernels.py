@@ -13,7 +13,7 @@ from diffinity.compiled import njit
 
 SMALLEST = 1e-290
 NEGLIGIBLE = 1e-60  # of the forward mass of a position: smaller contributions are skipped
-BLOCK = 64  # numbers whose maximum is compared at once
+BLOCK = 64  # numbers of a row whose maximum is computed at once
 LIKELIEST = 1e6  # ratios are bounded, so that a coupling of few candidates stays well conditioned
 
 Floats = NDArray[np.float64]
@@ -29,7 +29,7 @@ def ratio_of(
     a: int,
     b: int,
 ) -> float:
-    """The ratio of two neighbouring tokens; 1 where either is a whole class of tokens (−1)."""
+    """The bigram ratio of two neighbouring tokens; 1 if either is −1, which is no single token."""
     if a < 0 or b < 0:
         return 1.0
     low, high = first[a], first[a + 1]
@@ -55,10 +55,10 @@ def couplings(
     rounds: int,
     moves: Floats,
 ) -> None:
-    """P(candidate j at k + 1 | candidate i at k) into `moves` (L−1, N, N).
+    """Write P(candidate j at k + 1 | candidate i at k) into `moves` (L−1, N, N).
 
-    The ratios of the pairs, with rows and columns scaled to the marginals `mass` (L, N) by `rounds` of Sinkhorn's
-    iteration.
+    These are the ratios of the pairs, with rows and columns scaled to the marginals `mass` (L, N) by `rounds`
+    rounds of Sinkhorn's iteration.
     """
     left, right = np.empty((2, mass.shape[1]))
     _couplings(mass, token, size, first, successor, ratio, unseen, rounds, moves, left, right)
@@ -123,7 +123,7 @@ def chain_marginals(
     live: NDArray[np.bool_],
     out: Floats,
 ) -> float:
-    """log P(L) of the chain, and the marginals of the candidates given L into `out` (L, N).
+    """Return log P(L) of the chain, and write the marginals of the candidates given L into `out` (L, N).
 
     `after` (S, C) is the automaton, `live` (L+1, S) the states from which acceptance can be reached in time. If
     nothing is accepted, `out` is not written and the result is −inf.
@@ -131,8 +131,8 @@ def chain_marginals(
     (length, width), states = mass.shape, after.shape[0]
     forward, backward = np.zeros((length, width, states)), np.ones((width, states))
     step, earlier, used = np.empty((states, width)), np.empty((width, states)), np.empty(states, np.bool_)
-    room = (forward, backward, earlier, step, used)
-    log_p_language: float = _chain_marginals(mass, cls, size, moves, after, start, accepting, live, out, *room)
+    buffers = (forward, backward, earlier, step, used)
+    log_p_language: float = _chain_marginals(mass, cls, size, moves, after, start, accepting, live, out, *buffers)
     return log_p_language
 
 
@@ -156,9 +156,9 @@ def _chain_marginals(
     length, states = mass.shape[0], after.shape[0]
     log_total = 0.0
     for i in range(size[0]):
-        there = after[start, cls[0, i]] if cls[0, i] >= 0 else -1
-        if there >= 0 and live[1, there]:
-            forward[0, i, there] = mass[0, i]
+        next_state = after[start, cls[0, i]] if cls[0, i] >= 0 else -1
+        if next_state >= 0 and live[1, next_state]:
+            forward[0, i, next_state] = mass[0, i]
     for k in range(length):
         if k > 0:
             n, m = size[k - 1], size[k]
@@ -176,9 +176,9 @@ def _chain_marginals(
             for s in range(states):
                 if used[s]:
                     for j in range(m):
-                        there = after[s, cls[k, j]] if cls[k, j] >= 0 else -1
-                        if there >= 0 and live[k + 1, there]:
-                            forward[k, j, there] += step[s, j]
+                        next_state = after[s, cls[k, j]] if cls[k, j] >= 0 else -1
+                        if next_state >= 0 and live[k + 1, next_state]:
+                            forward[k, j, next_state] += step[s, j]
         total = 0.0
         for j in range(size[k]):
             for s in range(states):
@@ -205,8 +205,10 @@ def _chain_marginals(
             for s in range(states):
                 if used[s]:
                     for j in range(m):
-                        there = after[s, cls[k + 1, j]] if cls[k + 1, j] >= 0 else -1
-                        step[s, j] = backward[j, there] if there >= 0 and live[k + 2, there] else 0.0
+                        next_state = after[s, cls[k + 1, j]] if cls[k + 1, j] >= 0 else -1
+                        step[s, j] = (
+                            backward[j, next_state] if next_state >= 0 and live[k + 2, next_state] else 0.0
+                        )
                     for i in range(n):
                         if forward[k, i, s] > NEGLIGIBLE:
                             total = 0.0
@@ -238,7 +240,7 @@ def _chain_marginals(
 
 
 def most_probable(probs: NDArray[np.float32], marginals: NDArray[np.float32], least: float, out: Ints) -> None:
-    """The tokens with the largest probability in each position, into `out` (L, 2·K).
+    """Write the tokens with the largest probability at each position into `out` (L, 2·K).
 
     The first K are those of `marginals` (L, V), the others those of `probs` (L, V), each in descending order. Only
     tokens with a probability of at least `least` count; −1 fills the rest.
@@ -295,8 +297,8 @@ def _largest(row: NDArray[np.float32], least: np.float32, tokens: Ints, values: 
 def choose_candidates(
     probs: NDArray[np.float32],
     marginals: NDArray[np.float32],
-    rest: Floats,
-    given: Floats,
+    rest_probs: Floats,
+    rest_marginals: Floats,
     top: Ints,
     class_of: Ints,
     useful: NDArray[np.bool_],
@@ -308,21 +310,23 @@ def choose_candidates(
 ) -> None:
     """The candidates of every position: tokens of `top` (L, M), then the rest of each class, then the remainder.
 
-    `rest` and `given` (L, C) are the sums of `probs` and `marginals` (L, V) over each class; the tokens of `top`
-    are subtracted from them. The rest of a class is one candidate (token −1) if one of these two probabilities is
-    at least `least`. The remainder is a candidate of class −1, which no state accepts. `token`, `cls`, `mass`
-    (L, N) and `size` (L,) are written.
+    `rest_probs` and `rest_marginals` (L, C) are the sums of `probs` and `marginals` (L, V) over each class. The
+    tokens of `top` are subtracted from them. The rest of a class is one candidate (token −1) if one of these two
+    probabilities is at least `least`. The remainder is a candidate of class −1, which no state accepts. `token`,
+    `cls`, `mass` (L, N) and `size` (L,) are written.
     """
     taken = np.zeros(probs.shape[1], np.bool_)
-    _choose_candidates(probs, marginals, rest, given, top, class_of, useful, least, token, cls, mass, size, taken)
+    _choose_candidates(
+        probs, marginals, rest_probs, rest_marginals, top, class_of, useful, least, token, cls, mass, size, taken
+    )
 
 
 @njit(nogil=True, cache=True)
 def _choose_candidates(
     probs: NDArray[np.float32],
     marginals: NDArray[np.float32],
-    rest: Floats,
-    given: Floats,
+    rest_probs: Floats,
+    rest_marginals: Floats,
     top: Ints,
     class_of: Ints,
     useful: NDArray[np.bool_],
@@ -335,7 +339,7 @@ def _choose_candidates(
 ) -> None:
     for k in range(probs.shape[0]):
         n = 0
-        left = 1.0
+        remainder = 1.0
         for at in range(top.shape[1]):
             v = top[k, at]
             if v >= 0 and not taken[v]:
@@ -343,23 +347,23 @@ def _choose_candidates(
                 token[k, n] = v
                 cls[k, n] = class_of[v]
                 mass[k, n] = max(float(probs[k, v]), SMALLEST)
-                rest[k, class_of[v]] -= probs[k, v]
-                given[k, class_of[v]] -= marginals[k, v]
-                left -= mass[k, n]
+                rest_probs[k, class_of[v]] -= probs[k, v]
+                rest_marginals[k, class_of[v]] -= marginals[k, v]
+                remainder -= mass[k, n]
                 n += 1
         for at in range(n):
             taken[token[k, at]] = False
         for c in range(useful.shape[0]):
-            unlikely = given[k, c] < least and rest[k, c] < least
-            if useful[c] and not unlikely and rest[k, c] > 0.0 and n < token.shape[1] - 1:
+            unlikely = rest_marginals[k, c] < least and rest_probs[k, c] < least
+            if useful[c] and not unlikely and rest_probs[k, c] > 0.0 and n < token.shape[1] - 1:
                 token[k, n] = -1
                 cls[k, n] = c
-                mass[k, n] = rest[k, c]
-                left -= rest[k, c]
+                mass[k, n] = rest_probs[k, c]
+                remainder -= rest_probs[k, c]
                 n += 1
         token[k, n] = -1
         cls[k, n] = -1
-        mass[k, n] = max(left, 1e-12)
+        mass[k, n] = max(remainder, 1e-12)
         size[k] = n + 1
 
 
@@ -371,11 +375,11 @@ def spread(
     cls: Ints,
     mass: Floats,
     size: Ints,
-    given: Floats,
+    candidate_marginals: Floats,
     classes: int,
 ) -> None:
-    """Distribute the marginals of candidates `given` (L, N) over all tokens, into `marginals` (L, V)."""
-    _spread(probs, marginals, class_of, token, cls, mass, size, given, np.empty(classes))
+    """Distribute `candidate_marginals` (L, N) over all tokens, into `marginals` (L, V)."""
+    _spread(probs, marginals, class_of, token, cls, mass, size, candidate_marginals, np.empty(classes))
 
 
 @njit(nogil=True, cache=True)
@@ -387,7 +391,7 @@ def _spread(
     cls: Ints,
     mass: Floats,
     size: Ints,
-    given: Floats,
+    candidate_marginals: Floats,
     factor: Floats,
 ) -> None:
     length, vocab_size = probs.shape
@@ -396,9 +400,9 @@ def _spread(
             factor[c] = 0.0
         for at in range(size[k]):
             if token[k, at] < 0 and cls[k, at] >= 0:
-                factor[cls[k, at]] = given[k, at] / mass[k, at]
+                factor[cls[k, at]] = candidate_marginals[k, at] / mass[k, at]
         for v in range(vocab_size):
             marginals[k, v] = probs[k, v] * factor[class_of[v]]
         for at in range(size[k]):
             if token[k, at] >= 0:
-                marginals[k, token[k, at]] = given[k, at]
+                marginals[k, token[k, at]] = candidate_marginals[k, at]

@@ -19,7 +19,7 @@ def sums_and_maxima(
     classes: I64,
     sums: Floats,
     best: Floats,
-    where: I32,
+    best_token: I32,
 ) -> None:
     """For each position and class: Σ p, the largest logit, and the first token with this logit.
 
@@ -29,7 +29,7 @@ def sums_and_maxima(
     length = logits.shape[0]
     sums[:] = 0.0
     best[:] = -np.inf
-    where[:] = -1
+    best_token[:] = -1
     for first in range(0, length, 4):
         last = min(first + 3, length - 1)  # at the end some of the four are the same position
         second, third = min(first + 1, last), min(first + 2, last)
@@ -54,10 +54,10 @@ def sums_and_maxima(
                     top_c, at_c = np.float64(c[v]), v
                 if d[v] > top_d:
                     top_d, at_d = np.float64(d[v]), v
-            sums[last, label], best[last, label], where[last, label] = total_d, top_d, np.int32(at_d)
-            sums[third, label], best[third, label], where[third, label] = total_c, top_c, np.int32(at_c)
-            sums[second, label], best[second, label], where[second, label] = total_b, top_b, np.int32(at_b)
-            sums[first, label], best[first, label], where[first, label] = total_a, top_a, np.int32(at_a)
+            sums[last, label], best[last, label], best_token[last, label] = total_d, top_d, np.int32(at_d)
+            sums[third, label], best[third, label], best_token[third, label] = total_c, top_c, np.int32(at_c)
+            sums[second, label], best[second, label], best_token[second, label] = total_b, top_b, np.int32(at_b)
+            sums[first, label], best[first, label], best_token[first, label] = total_a, top_a, np.int32(at_a)
 
 
 @njit(nogil=True, cache=True)
@@ -74,7 +74,7 @@ def class_tables(
     useful: Bools,
     log_sums: Floats,  # (L, C), out
     best: Floats,  # (L, C), out
-    where: I32,  # (L, C), out
+    best_token: I32,  # (L, C), out
     log_norm: Floats,  # (L,), out
 ) -> None:
     """For each class: log Σ p, the largest log p, and the first token with this log p.
@@ -82,7 +82,7 @@ def class_tables(
     The class `outside` is not read: its sum is the total minus the other sums. Its tokens occur only where all
     tokens are equivalent, so its largest token matters only if it is the largest of all.
     """
-    sums_and_maxima(logits, probs, order, begins, classes, log_sums, best, where)
+    sums_and_maxima(logits, probs, order, begins, classes, log_sums, best, best_token)
     for k in range(logits.shape[0]):
         row, log_top = logits[k], 0.0
         peak: float = np.float64(peaks[k])
@@ -90,13 +90,13 @@ def class_tables(
             log_sums[k, outside] = max(totals[k] - log_sums[k].sum(), 0.0)
         if np.isfinite(peak):
             label = np.argmax(best[k])
-            token = int(where[k, label])
+            token = int(best_token[k, label])
             if best[k, label] < peak:
                 token = _first_of(row, peaks[k])
                 if outside >= 0:
-                    best[k, outside], where[k, outside] = peak, token
+                    best[k, outside], best_token[k, outside] = peak, token
             log_top = np.log(np.float64(probs[k, token]))
-        else:  # nothing is possible
+        else:  # all logits are −inf
             peak = 0.0
         for c in range(log_sums.shape[1]):
             top = (best[k, c] - peak) / temperature + log_top
@@ -105,7 +105,7 @@ def class_tables(
             elif best[k, c] == -np.inf:
                 log_sums[k, c] = -np.inf
                 if useful[c]:  # all its logits are −inf: its first token represents it
-                    where[k, c] = order[begins[c]]
+                    best_token[k, c] = order[begins[c]]
             else:  # underflowed, computed again from the logits
                 total = 0.0
                 for i in range(np.uint64(begins[c]), np.uint64(begins[c + 1])):

@@ -20,7 +20,7 @@ from torch import Tensor
 from diffinity.acceptance import class_kernels, cpu, path_kernels, rescue_kernels
 from diffinity.alignment.automaton import TokenAutomaton
 
-CHUNK_BYTES = 1 << 20  # of logits that are processed at a time
+CHUNK_BYTES = 1 << 20  # bytes of logits that are processed at a time
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def class_scores(
 
 
 def settle(scores: ClassScores, automaton: TokenAutomaton, choices: Mapping[int, Choice]) -> ClassScores:
-    """The scores with some positions settled."""
+    """The scores with the positions of `choices` settled."""
     log_sums, best, best_token = scores.log_sums.copy(), scores.best.copy(), scores.best_token.copy()
     log_norm = scores.log_norm.copy()
     for k, choice in choices.items():
@@ -182,14 +182,14 @@ def _reduce_on_device(
     peak, log_top = np.where(possible_rows, peak, 0.0), np.where(possible_rows, log_top, 0.0)
     class_of = torch.from_numpy(automaton.class_of.astype(np.int64)).to(chunk.device).expand(n, -1)
     top = chunk.new_full((n, automaton.n_classes), -torch.inf).scatter_reduce(1, class_of, chunk, reduce="amax")
-    own_top = top.gather(1, class_of)
+    top_of_class = top.gather(1, class_of)
     possible = chunk > -torch.inf
     ids = torch.arange(vocab, device=chunk.device).expand(n, -1)
     token = torch.full((n, automaton.n_classes), vocab, device=chunk.device)
     token = token.scatter_reduce(
-        1, class_of, torch.where((chunk == own_top) & possible, ids, vocab), reduce="amin"
+        1, class_of, torch.where((chunk == top_of_class) & possible, ids, vocab), reduce="amin"
     )
-    below = torch.where(possible, ((chunk - own_top) / temperature).exp(), 0.0)
+    below = torch.where(possible, ((chunk - top_of_class) / temperature).exp(), 0.0)
     total = below.new_zeros(n, automaton.n_classes, dtype=torch.float64).scatter_add_(1, class_of, below.double())
     best[:] = top.double().cpu().numpy()
     best_token[:] = torch.where(token < vocab, token, -1).cpu().numpy()
@@ -235,10 +235,10 @@ def draw_string(
     temperature: float = 1.0,
     drawn_tokens: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
-    """A token string (L,) drawn from p given acceptance; the best string if P(L) = 0. The scores are of `logits`.
+    """A token string (L,) drawn from p given acceptance; the best string if P(L) = 0.
 
-    `drawn_tokens` (L,) are drawn from p at each position. A token that is in the drawn class is used, because
-    acceptance does not depend on the choice of a token within a class.
+    `scores` are the scores of `logits` at `temperature`. `drawn_tokens` (L,) were drawn from p at each position; a
+    token that is in the drawn class is used, because acceptance does not depend on the token within a class.
     """
     w = scores.weights(automaton)
     path = cpu.drawn_path(w, automaton, rng)

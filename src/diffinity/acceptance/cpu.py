@@ -136,7 +136,10 @@ def posterior_ratios(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDAr
 
 
 def path_ratios(rng: np.random.Generator | None) -> Ratios:
-    """Like `posterior_ratios`, given the best path of states or a drawn path; log of the path's share."""
+    """Like `posterior_ratios`, for one path of states: the best path, or with `rng` a drawn path.
+
+    The first result is the log probability of the path.
+    """
 
     def ratios_of_path(w: Weights, automaton: TokenAutomaton) -> tuple[float, NDArray[np.float64] | None]:
         path = _path(w, automaton, rng)
@@ -163,7 +166,7 @@ def marginals(
 ) -> float:
     """The log probability from `ratios`, and q − `minus_p`·p into `out` (L, V), which may be p itself.
 
-    q is p where that is −inf.
+    q is p if the log probability is −inf.
     """
     w = weights(scores, automaton)
     log_p_language, ratio = ratios(w, automaton)
@@ -213,7 +216,7 @@ def expand(
 ) -> None:
     """q − `minus_p`·p into `out` (L, V), which may be p itself, from q/p per class in units of the scaled sums.
 
-    Classes whose sums are computed from the logits contribute nothing: p is practically zero there.
+    A class whose sum is too small gets q alone, without `minus_p`·p: p is practically zero there.
     """
     mass = w.scaled * ratio  # the posterior probability of each class
     by_class, rescue = token_ratios(w, ratio, mass, scores.probs.dtype, minus_p)
@@ -248,7 +251,7 @@ def token_ratios(
     return by_class, rescue
 
 
-FLOOR = -1e5  # score of an impossible token if a string must still be decoded
+FLOOR = -1e5  # score of an impossible token, so that a string can be decoded even if P(L) = 0
 
 
 def best_string(scores: Scores, automaton: TokenAutomaton) -> tuple[float, NDArray[np.int64]]:
@@ -288,6 +291,7 @@ def sample_string(
 
 
 def draw(share: NDArray[np.float64], rng: np.random.Generator) -> int:
+    """An index drawn in proportion to the shares (n,)."""
     total = np.cumsum(share, dtype=np.float64)
     return int(min(np.searchsorted(total, rng.random() * total[-1], side="right"), len(share) - 1))
 

@@ -25,9 +25,9 @@ from diffinity.acceptance import cpu
 from diffinity.acceptance import numba_kernels as kernels
 from diffinity.alignment.automaton import TokenAutomaton
 
-WORTH_IT = 0.75  # if more of the vocabulary is outside the class, it saves nothing
-LARGEST_RATIO = 64.0  # of q to p in the largest class: at most six of 24 bits are lost
-LEAST_SHARE = 0.05  # of the probability: a smaller class is summed by itself
+LARGEST_OUTSIDE_SHARE = 0.75  # of the vocabulary outside the largest class; above it the formula saves nothing
+LARGEST_RATIO = 64.0  # of q to p in the largest class: at most 6 of 24 bits are lost
+SMALLEST_SHARE = 0.05  # of the probability in the largest class; below it the class is summed token by token
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Plan:
     embedding: Tensor  # (R, d): of these tokens
     arguments: tuple[Any, ...]  # of the compiled loop
     source: Tensor  # (V, d): the matrix of all embeddings
-    version: int  # of `source` when its rows were taken
+    version: int  # of `source` when its rows were copied
     length: int
 
 
@@ -66,7 +66,7 @@ def plan_of(
 def _new_plan(automaton: TokenAutomaton, embedding: Tensor, version: int, length: int) -> Plan:
     sizes = np.bincount(automaton.class_of, minlength=automaton.n_classes)
     label = int(sizes.argmax())
-    if automaton.vocab_size - sizes[label] > WORTH_IT * automaton.vocab_size:
+    if automaton.vocab_size - sizes[label] > LARGEST_OUTSIDE_SHARE * automaton.vocab_size:
         label = -1
     inside = (automaton.class_of == label).astype(torch.empty(0, dtype=embedding.dtype).numpy().dtype)
     tokens = np.flatnonzero(inside == 0)
@@ -76,7 +76,7 @@ def _new_plan(automaton: TokenAutomaton, embedding: Tensor, version: int, length
     edges = automaton.edges
     arguments = (
         *largest_class,
-        LEAST_SHARE,
+        SMALLEST_SHARE,
         LARGEST_RATIO,
         automaton.useful,
         edges.members_first,
@@ -105,7 +105,7 @@ def conditional_mean(
     """
     probs, log_probs = p.numpy(), np.empty(len(plans))
     factors = np.empty((*probs.shape[:2], 1), probs.dtype)
-    differences = _room(p, plans)
+    differences = _empty_differences(p, plans)
     loop: Any = kernels.closed_form
 
     def work(i: int) -> _ExplicitRows | None:
@@ -119,18 +119,21 @@ def conditional_mean(
         log_probs[i], explicit = _by_parts(scores, automata[i], plans[i], ratios, difference, factors[i, :, 0])
         return explicit
 
-    by_parts = cpu.over_batch(work, len(plans))
+    explicit_rows = cpu.over_batch(work, len(plans))
     mean = _products(differences, plans).addcmul_(torch.from_numpy(factors), x)
-    for i, explicit in enumerate(by_parts):
+    for i, explicit in enumerate(explicit_rows):
         if explicit is not None:
             mean[i, explicit.rows] = x[i, explicit.rows] if explicit.q is None else explicit.q @ plans[i].source
     return torch.from_numpy(log_probs), mean
 
 
-def _room(p: Tensor, plans: Sequence[Plan]) -> Tensor | list[Tensor]:
-    """The outputs for the differences (L, R) per sample: one tensor if they share a plan; p itself if R is V."""
+def _empty_differences(p: Tensor, plans: Sequence[Plan]) -> Tensor | list[Tensor]:
+    """The output arrays for the differences (L, R) per sample.
+
+    One tensor if all samples share a plan; p itself if no class is large enough, so that R is V.
+    """
     if not all(plan is plans[0] for plan in plans):
-        return [_room(p[i : i + 1], [plan])[0] for i, plan in enumerate(plans)]
+        return [_empty_differences(p[i : i + 1], [plan])[0] for i, plan in enumerate(plans)]
     return p if plans[0].label < 0 else p.new_empty(*p.shape[:2], len(plans[0].tokens))
 
 
@@ -163,7 +166,7 @@ def _by_parts(
         return cpu.marginals(scores, automaton, ratios, out=differences), None
     sums = np.empty((scores.length, automaton.n_classes))
     outside = (plan.label, plan.tokens, plan.classes)
-    kernels.class_sums_outside(scores.probs, plan.inside, *outside, LEAST_SHARE, sums, differences)
+    kernels.class_sums_outside(scores.probs, plan.inside, *outside, SMALLEST_SHARE, sums, differences)
     w = cpu.weights(scores, automaton, sums)
     log_p_language, ratio = ratios(w, automaton)
     if ratio is None:

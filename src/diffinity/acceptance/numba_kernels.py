@@ -25,7 +25,7 @@ Bools = NDArray[np.bool_]
 
 TINY = 1e-25  # class sums below this are computed again from the logits
 ONE, TWO = np.uint64(1), np.uint64(2)
-INVERTIBLE = 1e-290  # smaller numbers have no finite inverse, or nearly none
+INVERTIBLE = 1e-290  # the inverse of much smaller numbers is infinite
 
 
 @njit(nogil=True, cache=True, inner=True, fastmath={"reassoc", "nsz"})
@@ -98,26 +98,26 @@ def class_sums_outside(
     label: int,
     rest: U32,
     rest_class: U32,
-    least: float,
+    smallest_share: float,
     out: Floats,
     rest_probs: NDArray[np.float32],
 ) -> None:
-    """Like `class_sums`, from the tokens `rest` outside class `label`, whose sum is one minus the other sums.
+    """Like `class_sums`, but reads only the tokens `rest` outside class `label`.
 
-    If that is less than `least`, the difference would have too few digits, and the sum is computed from the tokens
-    for which `inside` (V,) is 1. The probabilities of `rest` are written to `rest_probs` (L, R), so they are
-    gathered only once.
+    The sum of class `label` is one minus the other sums. If it is less than `smallest_share`, the difference would
+    have too few digits, and the sum is computed from the tokens for which `inside` (V,) is 1. The probabilities of
+    `rest` are written to `rest_probs` (L, R), so they are gathered only once.
     """
     length, n_classes = probs.shape[0], out.shape[1]
     sums = np.empty((n_classes, 4))
     for k in range(0, length - 3, 4):
         sums[:] = 0.0
         a, b, c, d = probs[k], probs[k + 1], probs[k + 2], probs[k + 3]
-        keep_a, keep_b, keep_c, keep_d = rest_probs[k], rest_probs[k + 1], rest_probs[k + 2], rest_probs[k + 3]
+        rest_a, rest_b, rest_c, rest_d = rest_probs[k], rest_probs[k + 1], rest_probs[k + 2], rest_probs[k + 3]
         for i in range(rest.shape[0]):
             v = rest[i]
             into = sums[rest_class[i]]
-            keep_a[i], keep_b[i], keep_c[i], keep_d[i] = a[v], b[v], c[v], d[v]
+            rest_a[i], rest_b[i], rest_c[i], rest_d[i] = a[v], b[v], c[v], d[v]
             into[0] += a[v]
             into[1] += b[v]
             into[2] += c[v]
@@ -131,11 +131,11 @@ def class_sums_outside(
             rest_probs[k, i] = probs[k, rest[i]]
             out[k, rest_class[i]] += rest_probs[k, i]
     for k in range(length):
-        left = 1.0
+        remaining = 1.0
         for c in range(n_classes):
             if c != label:
-                left -= out[k, c]
-        out[k, label] = left if left >= least else _inner(probs[k], inside)
+                remaining -= out[k, c]
+        out[k, label] = remaining if remaining >= smallest_share else _inner(probs[k], inside)
 
 
 @njit(nogil=True, cache=True)
@@ -181,14 +181,14 @@ def _add_up_hubs(row: Floats, n: int, arrows: Arrows) -> None:
 
 @njit(nogil=True, cache=True)
 def forward(weight: Floats, arrows: Arrows, live: Bools, accepting: Bools, alpha: Floats) -> float:
-    """Fill alpha (L+1, S+H) with normalised forward masses; log Σ over accepted paths of Π weight."""
+    """Fill alpha (L+1, S+H) with normalised forward masses; returns log Σ over accepted paths of Π weight."""
     length, n = alpha.shape[0] - 1, accepting.shape[0]
     first, node, group = arrows.in_first, arrows.in_node, arrows.in_group
-    begun = False
+    has_start = False
     for s in range(n):
         alpha[0, s] = 1.0 if live[0, s] else 0.0
-        begun |= live[0, s]
-    if not begun:
+        has_start |= live[0, s]
+    if not has_start:
         alpha[:] = 0.0
         return -np.inf
     _add_up_hubs(alpha[0], n, arrows)
@@ -230,7 +230,7 @@ def backward(weight: Floats, arrows: Arrows, accepting: Bools, alpha: Floats, po
     first, head, group = arrows.out_first, arrows.out_head, arrows.out_group
     hub_first, hub_states = arrows.hub_first, arrows.hub_states
     beta = np.zeros(n)
-    before = np.zeros(n)
+    previous_beta = np.zeros(n)
     posterior[:] = 0.0
     for s in range(n):
         beta[s] = 1.0 if accepting[s] else 0.0
@@ -253,7 +253,7 @@ def backward(weight: Floats, arrows: Arrows, accepting: Bools, alpha: Floats, po
                     group_e, beta_e = group[e], beta[head[e]]
                     total += by_group[group_e] * beta_e
                     posterior_k[group_e] += mass * beta_e
-            before[s] = total + more
+            previous_beta[s] = total + more
         for h in range(hub_first.shape[0] - 1):
             mass = masses[n + h]
             if mass != 0.0:
@@ -264,8 +264,8 @@ def backward(weight: Floats, arrows: Arrows, accepting: Bools, alpha: Floats, po
                     posterior_k[group_e] += mass * beta_e
                 if total != 0.0:
                     for i in range(np.uint64(hub_first[h]), np.uint64(hub_first[h + 1])):
-                        before[hub_states[i]] += total
-        _divide(beta, _total_where(before, masses[:n], beta))
+                        previous_beta[hub_states[i]] += total
+        _divide(beta, _total_where(previous_beta, masses[:n], beta))
         norm = 0.0
         for g in range(weight.shape[1]):
             norm += by_group[g] * posterior_k[g]
@@ -338,7 +338,7 @@ def scale_by_ratio_differences(
 
 @njit(nogil=True, cache=True)
 def best_path(log_weight: Floats, arrows: Arrows, live: Bools, accepting: Bools, path: I64) -> float:
-    """path[k] = the k-th group of the path with the largest Σ log_weight; its value, −inf if there is none.
+    """path[k] = the k-th group of the path with the largest Σ log_weight; returns this sum, −inf without a path.
 
     The forward pass stores only values; backtracking finds at each state the arrow that gave its value.
     """
@@ -390,7 +390,10 @@ def best_path(log_weight: Floats, arrows: Arrows, live: Bools, accepting: Bools,
 def path_ratio(
     path: I64, members_first: I64, members: U32, grouped: Floats, log_scale: Floats, ratio: Floats
 ) -> float:
-    """ratio[k, c] = q/p of the classes along a path of groups, in units of the scaled sums; log of its share."""
+    """ratio[k, c] = q/p of the classes along a path of groups, in units of the scaled sums.
+
+    Returns the log probability of the path.
+    """
     ratio[:] = 0.0
     log_share = 0.0
     for k in range(path.shape[0]):
@@ -402,7 +405,7 @@ def path_ratio(
     return log_share
 
 
-# ---- one call per sample: everything that a denoising step in closed form needs
+# ---- one call per sample: all computations of a denoising step in closed form
 # Between two network calls Python code runs with cold caches and costs more than these loops. They stay in this
 # file, because numba's cache is invalidated when the file of a function changes, not when the files of its callees
 # change.
@@ -415,7 +418,7 @@ def _weigh(
     rest: U32,
     rest_class: U32,
     inside: NDArray[np.float32],
-    least: float,
+    smallest_share: float,
     useful: Bools,
     members_first: I64,
     members: U32,
@@ -427,7 +430,7 @@ def _weigh(
     if label < 0:
         class_sums(probs, rest_class, sums)
     else:
-        class_sums_outside(probs, inside, label, rest, rest_class, least, sums, rest_probs)
+        class_sums_outside(probs, inside, label, rest, rest_class, smallest_share, sums, rest_probs)
     scaled, log_scale = np.empty((length, n_classes)), np.empty(length)
     too_small = scale_sums(sums, useful, scaled, log_scale)
     grouped = np.empty((length, members_first.shape[0] - 1))
@@ -440,7 +443,7 @@ def _scaled_by_ratios(
     rest_probs: NDArray[np.float32],
     label: int,
     rest_class: U32,
-    largest: float,
+    largest_ratio: float,
     sums: Floats,
     log_scale: Floats,
     ratio: Floats,
@@ -448,14 +451,14 @@ def _scaled_by_ratios(
 ) -> bool:
     """`scale_by_ratio_differences` over `rest_probs`, and the ratios of class `label` to `factor` (L,).
 
-    Does nothing and returns False if one of the ratios is above `largest`.
+    Returns False if one of these ratios is above `largest_ratio`; `rest_probs` is then not changed.
     """
     by_class = np.empty(ratio.shape, rest_probs.dtype)
     skip = np.zeros(rest_probs.shape[0], np.bool_)
     ratio_of_tokens(sums, ratio, ratio, log_scale, 0.0, by_class, skip)
     for k in range(rest_probs.shape[0]):
         factor[k] = by_class[k, label] if label >= 0 else 0.0
-        if factor[k] > largest:
+        if factor[k] > largest_ratio:
             return False
     skip[:] = False
     if label < 0:
@@ -473,8 +476,8 @@ def closed_form(
     rest: U32,
     rest_class: U32,
     inside: NDArray[np.float32],
-    least: float,
-    largest: float,
+    smallest_share: float,
+    largest_ratio: float,
     useful: Bools,
     members_first: I64,
     members: U32,
@@ -486,11 +489,13 @@ def closed_form(
 ) -> tuple[float, bool]:
     """log P(L), with q − factor·p of the tokens `rest` written to `rest_probs` (L, R); False if that fails.
 
-    It fails if sums are too small, if P(L) = 0 or if q/p of class `label` is above `largest`. A label of −1 is a
-    class without tokens; then `rest_probs` are probs. With `by_path` everything is conditioned on the most
-    probable path of states, and the first result is the logarithm of that path's share.
+    It fails if sums are too small, if P(L) = 0 or if q/p of class `label` is above `largest_ratio`. A label of −1
+    is a class without tokens; then `rest_probs` are probs. With `by_path` everything is conditioned on the most
+    probable path of states, and the first result is the log probability of that path.
     """
-    weighed = _weigh(probs, label, rest, rest_class, inside, least, useful, members_first, members, rest_probs)
+    weighed = _weigh(
+        probs, label, rest, rest_class, inside, smallest_share, useful, members_first, members, rest_probs
+    )
     sums, log_scale, grouped, too_small = weighed
     if too_small:
         return 0.0, False
@@ -508,5 +513,5 @@ def closed_form(
         backward(grouped, arrows, accepting, alpha, posterior)
         spread(posterior, members_first, members, ratio)
     return log_p_language, _scaled_by_ratios(
-        rest_probs, label, rest_class, largest, sums, log_scale, ratio, factor
+        rest_probs, label, rest_class, largest_ratio, sums, log_scale, ratio, factor
     )

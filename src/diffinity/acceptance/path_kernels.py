@@ -11,10 +11,10 @@ from diffinity.compiled import njit
 
 
 @njit(nogil=True, cache=True)
-def class_maxima(probs: NDArray[np.float32], class_of: U32, out: Floats, where: I32) -> None:
-    """out[k, c] = the largest probs[k, v] over v in c; where[k, c] = its token v."""
+def class_maxima(probs: NDArray[np.float32], class_of: U32, out: Floats, best_token: I32) -> None:
+    """out[k, c] = the largest probs[k, v] over v in c; best_token[k, c] = its token v."""
     out[:] = -np.inf
-    where[:] = -1
+    best_token[:] = -1
     length, vocab = probs.shape
     for k in range(length):
         row = probs[k]
@@ -22,12 +22,12 @@ def class_maxima(probs: NDArray[np.float32], class_of: U32, out: Floats, where: 
             c = class_of[v]
             if row[v] > out[k, c]:
                 out[k, c] = row[v]
-                where[k, c] = v
+                best_token[k, c] = v
 
 
 @njit(nogil=True, cache=True)
-def group_maxima(best: Floats, members_first: I64, members: U32, out: Floats, which: I32) -> None:
-    """out[k, g] = the largest best[k, c] over c in group g; which[k, g] = its class."""
+def group_maxima(best: Floats, members_first: I64, members: U32, out: Floats, best_class: I32) -> None:
+    """out[k, g] = the largest best[k, c] over c in group g; best_class[k, g] = its class."""
     for k in range(best.shape[0]):
         for g in range(members_first.shape[0] - 1):
             top = -np.inf
@@ -37,7 +37,7 @@ def group_maxima(best: Floats, members_first: I64, members: U32, out: Floats, wh
                     top = best[k, members[i]]
                     at = members[i]
             out[k, g] = top
-            which[k, g] = at
+            best_class[k, g] = at
 
 
 @njit(nogil=True, cache=True, inner=True)
@@ -65,11 +65,11 @@ def sample_path(weight: Floats, arrows: Arrows, alpha: Floats, accepting: Bools,
         for e in range(first[state], first[state + 1]):
             total += alpha[k, node[e]] * weight[k, group[e]]
         rest = draws[k] * total
-        chosen, within = -1, 0.0
+        chosen, rest_within = -1, 0.0
         for e in range(first[state], first[state + 1]):
             share = alpha[k, node[e]] * weight[k, group[e]]
             if share > 0.0:
-                chosen, within = e, rest
+                chosen, rest_within = e, rest
                 rest -= share
                 if rest < 0.0:
                     break
@@ -77,7 +77,7 @@ def sample_path(weight: Floats, arrows: Arrows, alpha: Floats, accepting: Bools,
         state = node[chosen]
         if state >= n:
             hub = arrows.hub_states[hub_first[state - n] : hub_first[state - n + 1]]
-            state = _draw_state(alpha[k], hub, within / weight[k, path[k]])
+            state = _draw_state(alpha[k], hub, rest_within / weight[k, path[k]])
 
 
 @njit(nogil=True, cache=True, inner=True)
@@ -127,14 +127,14 @@ def best_strings(
     for s in range(n):
         if live[0, s]:
             top[0, s, 0] = 0.0
-    spare = np.zeros(count, np.int32)
-    more_spare = np.zeros(count, np.int32)
+    unused_a = np.zeros(count, np.int32)
+    unused_b = np.zeros(count, np.int32)
     for k in range(length):
         class_top = np.full((n_classes, count), -np.inf)
         class_token = np.full((n_classes, count), -1, np.int32)
         for v in range(vocab):
             c = class_of[v]
-            _insert(class_top[c], class_token[c], spare, more_spare, log_probs[k, v], v, 0, 0)
+            _insert(class_top[c], class_token[c], unused_a, unused_b, log_probs[k, v], v, 0, 0)
         group_top = np.full((n_groups, count), -np.inf)
         group_token = np.full((n_groups, count), -1, np.int32)
         for g in range(n_groups):
@@ -142,7 +142,7 @@ def best_strings(
                 c = members[i]
                 for j in range(count):
                     if class_token[c, j] < 0 or not _insert(
-                        group_top[g], group_token[g], spare, more_spare, class_top[c, j], class_token[c, j], 0, 0
+                        group_top[g], group_token[g], unused_a, unused_b, class_top[c, j], class_token[c, j], 0, 0
                     ):
                         break
         for s in range(n):
@@ -176,7 +176,7 @@ def best_strings(
             for rank in range(count):
                 if top[length, s, rank] == -np.inf:
                     break
-                _insert(values, final_state, final_rank, spare, top[length, s, rank], s, rank, 0)
+                _insert(values, final_state, final_rank, unused_a, top[length, s, rank], s, rank, 0)
     n_strings = 0
     for i in range(count):
         if values[i] == -np.inf:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from diffinity.acceptance.numba_kernels import I64, TINY, Bools, Floats
 from diffinity.compiled import njit
 
-REACH = 40.0  # nats below a class's largest logit: lower logits add less than 1e-12 of it
+REACH = 40.0  # nats below a class's largest logit; tokens further below add less than 1e-12 of the sum
 
 
 @njit(nogil=True, cache=True)
@@ -23,7 +23,7 @@ def rescue_sums(
 ) -> None:
     """log_sums[k, c] = log of the class sum, computed from the logits if the sum is too small for float32.
 
-    −inf for classes that lead nowhere.
+    Classes without transitions have −inf.
     """
     length, n_classes = sums.shape
     for k in range(length):

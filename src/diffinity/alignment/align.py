@@ -84,16 +84,16 @@ def _align(dfa: ByteDFA, vocabulary: Vocabulary, framing: Framing, limits: Limit
             dfa = ByteDFA.any_bytes().concat(dfa, ByteDFA.any_bytes())
         if vocabulary.leading:
             leading = ByteDFA.literal(vocabulary.leading)
-            as_it_is = dfa.difference(leading.concat(ByteDFA.any_bytes()))
+            without_leading = dfa.difference(leading.concat(ByteDFA.any_bytes()))
             dfa = leading.concat(dfa)
             if vocabulary.leading_optional:
-                dfa = dfa.union(as_it_is)
+                dfa = dfa.union(without_leading)
         trie = vocabulary.trie
         max_pairs = budget.limits.memory_bytes // 8
-        column, first, source, target, enough = kernels.node_columns(
+        column, first, source, target, within_limit = kernels.node_columns(
             dfa.table, dfa.byte_class, trie.parent, trie.byte, max_pairs
         )
-        if not enough:
+        if not within_limit:
             budget.check("memory_bytes", budget.limits.memory_bytes + 1, "aligning the constraint with the tokens")
 
         class_of, used = _classes(column[trie.node_of], len(first) - 1, vocabulary)
@@ -122,7 +122,7 @@ def _unspelled(dfa: ByteDFA, vocabulary: Vocabulary) -> bytes:
 
 
 def _machine(edges: Edges, framed: _Framed, dfa: ByteDFA, vocabulary: Vocabulary, budget: Budget) -> Machine:
-    """The minimal table.
+    """The minimal table of the framed transitions.
 
     If every byte of the language is a token, the table is already minimal: single-byte tokens spell every string
     that distinguishes two states of the (minimal) byte automaton.
@@ -140,7 +140,7 @@ def _machine(edges: Edges, framed: _Framed, dfa: ByteDFA, vocabulary: Vocabulary
 def _classes(
     column_of: NDArray[np.int32], n_columns: int, vocabulary: Vocabulary
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Class of every token (V,), and the column of each class.
+    """The class of every token (V,), and the column of each class.
 
     Ordinary tokens without transitions get class C (one past the columns), special tokens C + 1, the end
     token C + 2, a start token that is not the end token C + 3.
@@ -186,10 +186,10 @@ def _frame(
     framing: Framing, dfa: ByteDFA, class_of: NDArray[np.int32], n_columns: int, vocabulary: Vocabulary
 ) -> _Framed:
     end = n_columns + 2
-    none = np.zeros(0, np.int32)
-    accepts = np.flatnonzero(dfa.accepting).astype(np.int32)
+    no_edges = np.zeros(0, np.int32)
+    accepting_states = np.flatnonzero(dfa.accepting).astype(np.int32)
     accepting = dfa.accepting.copy()
-    tail, label, head = none, none, none
+    tail, label, head = no_edges, no_edges, no_edges
     if framing in ("eos", "eos_strict"):
         final = dfa.n_states
         allowed = np.array([end], np.int32)
@@ -197,8 +197,8 @@ def _frame(
             present = np.bincount(class_of, minlength=n_columns + 4) > 0
             present[[n_columns + 1, n_columns + 3]] = False  # special tokens are excluded
             allowed = np.flatnonzero(present).astype(np.int32)
-        tail = np.concatenate([accepts, np.full(len(allowed), final, np.int32)])
-        label = np.concatenate([np.full(len(accepts), end, np.int32), allowed])
+        tail = np.concatenate([accepting_states, np.full(len(allowed), final, np.int32)])
+        label = np.concatenate([np.full(len(accepting_states), end, np.int32), allowed])
         head = np.full(len(tail), final, np.int32)
         accepting = np.zeros(final + 1, np.bool_)
         accepting[final] = True

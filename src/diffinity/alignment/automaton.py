@@ -1,4 +1,4 @@
-"""`TokenAutomaton`: which token sequences spell an accepted text, with tokens in classes."""
+"""`TokenAutomaton`: the token sequences that spell an accepted text, as an automaton over classes of tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FRAMINGS: tuple[Framing, ...] = ("exact", "eos", "eos_strict", "search")
 class GroupedEdges:
     """The transitions as pairs of states, sorted by tail; the classes of a pair are those of its group.
 
-    Many pairs read the same set of classes, so sums over a set are computed once per group, not once per pair.
+    Pairs that read the same set of classes share a group, so sums over a set are computed once per group.
     Indices are unsigned, so compiled loops need not check for negative indices.
     """
 
@@ -218,8 +218,8 @@ class TokenAutomaton:
         """The class with transitions only after the end, where all tokens are equivalent; −1 if there is none."""
         states = np.arange(self.n_states)
         ended = self.accepting & (self.next == states[:, None]).all(axis=1)
-        only_then = ((self.next < 0) | ended[:, None]).all(axis=0) & self.useful
-        return int(only_then.argmax()) if only_then.any() else -1
+        only_after_end = ((self.next < 0) | ended[:, None]).all(axis=0) & self.useful
+        return int(only_after_end.argmax()) if only_after_end.any() else -1
 
     @cached_property
     def segments(self) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
@@ -304,11 +304,11 @@ class TokenAutomaton:
         shortest = self.shortest()
         if shortest is None:
             characters = self.unspelled.decode("ascii", "ignore")[:8]
-            lacking = f": no token of the model has {' or '.join(map(repr, characters))}" if characters else ""
-            raise InfeasibleConstraint(f"no token sequence of any length satisfies the constraint{lacking}")
-        more = "" if length < len(shortest) else "; some lengths between do not fit it either"
+            explanation = f": no token of the model has {' or '.join(map(repr, characters))}" if characters else ""
+            raise InfeasibleConstraint(f"no token sequence of any length satisfies the constraint{explanation}")
+        note = "" if length < len(shortest) else "; not every longer length fits"
         raise InfeasibleConstraint(
-            f"no sequence of {length} tokens satisfies the constraint: the shortest has {len(shortest)}{more}"
+            f"no sequence of {length} tokens satisfies the constraint: the shortest has {len(shortest)}{note}"
         )
 
     def shortest(self) -> list[int] | None:
@@ -336,10 +336,10 @@ class TokenAutomaton:
         ids: list[int] = []
         state = end
         while state != self.start:
-            before, i = predecessor[state]
+            previous, i = predecessor[state]
             label = edges.members[edges.members_first[edges.group[i]]]
             ids.append(int(order[first[label]]))
-            state = before
+            state = previous
         return ids[::-1]
 
     def sample(self, rng: np.random.Generator, length: int) -> list[int]:
@@ -371,9 +371,9 @@ def _group_sets(
     code = np.random.default_rng(0).integers(0, 2**63, n_classes, dtype=np.uint64)
     signature = np.add.reduceat(code[label], begins)
     _, representative, group = np.unique(signature, return_index=True, return_inverse=True)
-    sizes, like = ends - begins, representative[group]
-    at = np.repeat(begins[like], sizes) + np.arange(len(label)) - np.repeat(begins, sizes)
-    if (sizes != sizes[like]).any() or (label[at] != label).any():  # two sets with one hash
+    sizes, representative_of = ends - begins, representative[group]
+    at = np.repeat(begins[representative_of], sizes) + np.arange(len(label)) - np.repeat(begins, sizes)
+    if (sizes != sizes[representative_of]).any() or (label[at] != label).any():  # two sets with one hash
         keys: dict[bytes, int] = {}
         group = np.array(
             [keys.setdefault(label[b:e].tobytes(), len(keys)) for b, e in zip(begins, ends, strict=True)]

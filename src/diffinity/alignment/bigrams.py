@@ -1,4 +1,4 @@
-"""`Bigrams`: how much more often two tokens are neighbours than if tokens were independent.
+"""`Bigrams`: how much more often one token follows another than if tokens were independent.
 
 A diffusion model gives a distribution for each position, but not the dependence between positions. Chain guidance
 (`guidance/chain.py`) takes this dependence from bigrams.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # torch takes a second to import, and most of this module doe
     from torch import Tensor
 
 PREFIX = "bigrams."  # of their tensors in a model's weights file
-DISCOUNT = 0.75  # taken from every count and given to pairs that were not seen
+DISCOUNT = 0.75  # subtracted from every count; its mass goes to unseen pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class Bigrams:
         Pairs that occur fewer than `smallest` times count as unseen. Counts are discounted (absolute discounting),
         and the discounted mass goes to unseen pairs, in proportion to P(b).
         """
-        counted = np.zeros(0, np.int64)
+        pairs = np.zeros(0, np.int64)
         counts = np.zeros(0, np.int64)
         block: list[NDArray[np.int64]] = []
         size = 0
@@ -94,32 +94,32 @@ class Bigrams:
             block.append(ids[:-1] * vocab_size + ids[1:])
             size += len(ids)
             if size > 4_000_000:
-                counted, counts = _merged(counted, counts, block)
+                pairs, counts = _merged(pairs, counts, block)
                 block, size = [], 0
-        counted, counts = _merged(counted, counts, block)
-        if not len(counted):
+        pairs, counts = _merged(pairs, counts, block)
+        if not len(pairs):
             raise InvalidArgument("bigrams need at least one document")
-        before, after = counted // vocab_size, counted % vocab_size
-        total = np.bincount(before, counts, vocab_size)
-        share = np.bincount(after, counts, vocab_size) + DISCOUNT
+        token, successor = pairs // vocab_size, pairs % vocab_size
+        total = np.bincount(token, counts, vocab_size)
+        share = np.bincount(successor, counts, vocab_size) + DISCOUNT
         share /= share.sum()
         frequent = counts >= smallest
-        removed = np.bincount(before, np.where(frequent, DISCOUNT, counts), vocab_size)
+        removed = np.bincount(token, np.where(frequent, DISCOUNT, counts), vocab_size)
         unseen = np.where(total > 0, removed / np.maximum(total, 1), 1.0)
-        before, after, frequent_counts = before[frequent], after[frequent], counts[frequent]
-        ratio = (frequent_counts - DISCOUNT) / (total[before] * share[after]) + unseen[before]
+        token, successor, frequent_counts = token[frequent], successor[frequent], counts[frequent]
+        ratio = (frequent_counts - DISCOUNT) / (total[token] * share[successor]) + unseen[token]
         first = np.zeros(vocab_size + 1, np.int64)
-        first[1:] = np.cumsum(np.bincount(before, minlength=vocab_size))
-        return cls(first, after.astype(np.int32), ratio.astype(np.float32), unseen.astype(np.float32))
+        first[1:] = np.cumsum(np.bincount(token, minlength=vocab_size))
+        return cls(first, successor.astype(np.int32), ratio.astype(np.float32), unseen.astype(np.float32))
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors for a model's weights file; ratios are rounded to half precision."""
         import torch
 
-        small = torch.int16 if self.vocab_size <= 2**15 else torch.int32
+        id_type = torch.int16 if self.vocab_size <= 2**15 else torch.int32
         return {
             f"{PREFIX}size": torch.from_numpy(np.diff(self.first)).to(torch.int32),
-            f"{PREFIX}successor": torch.from_numpy(self.successor.copy()).to(small),
+            f"{PREFIX}successor": torch.from_numpy(self.successor.copy()).to(id_type),
             f"{PREFIX}log_ratio": torch.from_numpy(np.log(self.ratio)).half(),
             f"{PREFIX}log_unseen": torch.from_numpy(np.log(self.unseen)).half(),
         }
@@ -142,12 +142,14 @@ class Bigrams:
 
 
 def _merged(
-    counted: NDArray[np.int64], counts: NDArray[np.int64], block: list[NDArray[np.int64]]
+    pairs: NDArray[np.int64], counts: NDArray[np.int64], block: list[NDArray[np.int64]]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The pairs and counts so far, merged with those of a block of documents."""
-    pairs, times = np.unique(np.concatenate([*block, np.zeros(0, np.int64)]), return_counts=True)
-    all_pairs, index_of_pair = np.unique(np.concatenate([counted, pairs]), return_inverse=True)
-    return all_pairs, np.bincount(index_of_pair, np.concatenate([counts, times]), len(all_pairs)).astype(np.int64)
+    """The distinct pairs and their counts, after adding the pairs of a block of documents."""
+    block_pairs, block_counts = np.unique(np.concatenate([*block, np.zeros(0, np.int64)]), return_counts=True)
+    all_pairs, index_of_pair = np.unique(np.concatenate([pairs, block_pairs]), return_inverse=True)
+    return all_pairs, np.bincount(index_of_pair, np.concatenate([counts, block_counts]), len(all_pairs)).astype(
+        np.int64
+    )
 
 
 def fit_bigrams(texts: Iterable[str], tokenizer: Tokenizer, eos: int, *, smallest: int = 1) -> Bigrams:

@@ -33,7 +33,7 @@ def node_columns(
     byte: NDArray[np.uint8],
     max_pairs: int,
 ) -> tuple[I32, I64, I32, I32, bool]:
-    """For every trie node the number of its column (−1: no state survives), and the columns themselves.
+    """For every trie node the number of its column (−1: no state reads its bytes), and the columns themselves.
 
     Returns (column of node, first pair of column, sources, targets, whether max_pairs was enough).
     """
@@ -87,36 +87,36 @@ def _walk(
     slots: I32,
     ctl: I64,
 ) -> int:
-    """Continue from the position in ctl = [next node, columns known, pairs required]."""
+    """Compute the columns from node ctl[0] on; ctl = [next node, number of columns, pairs required]."""
     mask = np.uint64(slots.shape[0] - 1)
     for n in range(ctl[0], parent.shape[0]):
         ctl[0] = n
-        before = column[parent[n]]
-        if before < 0:
+        parent_column = column[parent[n]]
+        if parent_column < 0:
             continue
         c = byte_class[byte[n]]
-        known = memo[before, c]
-        if known != -2:
-            column[n] = known
+        cached = memo[parent_column, c]
+        if cached != -2:
+            column[n] = cached
             continue
         n_columns = ctl[1]
         if n_columns + 2 > first.shape[0]:
             return GROW_COLUMNS
         start = first[n_columns]
-        ctl[2] = start + first[before + 1] - first[before]
+        ctl[2] = start + first[parent_column + 1] - first[parent_column]
         if ctl[2] > source.shape[0]:
             return GROW_PAIRS
         end = start
         h = np.uint64(SEED)
-        for i in range(first[before], first[before + 1]):
-            to = table[target[i], c]
-            if to >= 0:
+        for i in range(first[parent_column], first[parent_column + 1]):
+            reached = table[target[i], c]
+            if reached >= 0:
                 source[end] = source[i]
-                target[end] = to
-                h = _mix(h, source[i], to)
+                target[end] = reached
+                h = _mix(h, source[i], reached)
                 end += 1
         if end == start:
-            memo[before, c] = -1
+            memo[parent_column, c] = -1
             continue
         at = h & mask
         index = -1
@@ -132,7 +132,7 @@ def _walk(
             hashes[index] = h
             first[n_columns + 1] = end
             ctl[1] = n_columns + 1
-        memo[before, c] = index
+        memo[parent_column, c] = index
         column[n] = index
     return DONE
 

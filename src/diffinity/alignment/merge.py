@@ -3,8 +3,8 @@
 The byte automaton is already minimal, so few states merge here, and proving that they do not should be cheap.
 States are coloured by their distance to acceptance, then by the colours of their successors, until no colour
 splits. Usually every state soon has its own colour. Colours are hashes, so a partition in which states share a
-colour is checked exactly. If the number of rounds is exceeded (long chains), the general minimisation runs
-instead.
+colour is checked exactly. If this check fails, or if the rounds are not enough (long chains), the general
+minimisation runs instead.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _grouped(
 
 
 def _blocks(edges: Edges, accepting: NDArray[np.bool_]) -> NDArray[np.int32] | None:
-    """The equivalence class of each state, or None if the allowed rounds were not enough."""
+    """The equivalence class of each state; None if `ROUNDS` are not enough or if hashes collide."""
     n = len(accepting)
     distance: Any = kernels.distances
     recolour: Any = kernels.recolour
@@ -84,12 +84,12 @@ def _blocks(edges: Edges, accepting: NDArray[np.bool_]) -> NDArray[np.int32] | N
     label, head = edges.label[order], edges.head[order]
     colour = distance_to_end.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     count = len(np.unique(colour))
-    after = np.empty_like(colour)
+    new_colour = np.empty_like(colour)
     for _ in range(ROUNDS):
         if count == n:
             return np.arange(n, dtype=np.int32)
-        recolour(first, label, head, colour, after)
-        colour, after = after, colour
+        recolour(first, label, head, colour, new_colour)
+        colour, new_colour = new_colour, colour
         new_count = len(np.unique(colour))
         if new_count == count:
             block = np.unique(colour, return_inverse=True)[1].astype(np.int32)
@@ -108,11 +108,14 @@ def _is_congruence(
     """Whether states of one block have equal acceptance and go to the same blocks on the same labels."""
     representative = np.empty(int(block.max()) + 1, np.int64)
     representative[block[::-1]] = np.arange(len(block))[::-1]
-    like = representative[block]
-    merged = np.flatnonzero(like != np.arange(len(block)))
+    representative_of = representative[block]
+    merged = np.flatnonzero(representative_of != np.arange(len(block)))
 
     def row(s: int) -> set[tuple[int, int]]:
         span = slice(first[s], first[s + 1])
         return set(zip(label[span].tolist(), block[head[span]].tolist(), strict=True))
 
-    return all(accepting[s] == accepting[like[s]] and row(s) == row(like[s]) for s in merged.tolist())
+    return all(
+        accepting[s] == accepting[representative_of[s]] and row(s) == row(representative_of[s])
+        for s in merged.tolist()
+    )

@@ -60,8 +60,10 @@ def _grow(
         size = end[i] - begin[i]
         shared = 0
         if i > 0:
-            before = end[i - 1] - begin[i - 1]
-            while shared < size and shared < before and data[begin[i] + shared] == data[begin[i - 1] + shared]:
+            previous_size = end[i - 1] - begin[i - 1]
+            while (
+                shared < size and shared < previous_size and data[begin[i] + shared] == data[begin[i - 1] + shared]
+            ):
                 shared += 1
         for j in range(shared, size):
             parent[n] = path[j]

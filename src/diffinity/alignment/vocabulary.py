@@ -121,7 +121,7 @@ def before_end(ids: Sequence[int], end: int | None, start: int = 0) -> list[int]
     return ids[: ids.index(end, start)] if end is not None and end in ids[start:] else ids
 
 
-LARGEST_ID = 1 << 24  # no tokenizer has as many tokens
+LARGEST_ID = 1 << 24  # more than any tokenizer has
 
 
 def token_ids(description: Any) -> list[tuple[str, int]]:
@@ -151,9 +151,9 @@ def check_ids(tokens: Sequence[tuple[str, int]], *, without_gaps: bool = False) 
     if not token_of:
         raise InvalidArgument("the tokenizer has no tokens")
     if without_gaps and max(token_of) >= len(token_of):
-        hole = next(i for i in range(len(token_of)) if i not in token_of)
+        missing_id = next(i for i in range(len(token_of)) if i not in token_of)
         raise InvalidArgument(
-            f"no token has id {hole}, but ids go up to {max(token_of):,}: a model has one for each of its rows"
+            f"no token has id {missing_id}, but ids go up to {max(token_of):,}: a model needs one for each row"
         )
 
 
@@ -198,7 +198,7 @@ def _from_tokenizer(tokenizer: Tokenizer, eos_id: int | None, start_id: int | No
 
 
 def _decoder_parts(description: dict[str, Any]) -> list[dict[str, Any]]:
-    """The decoder's steps; without a decoder, the pre-tokenizer's, which define the characters of tokens."""
+    """The decoder's steps; without a decoder the pre-tokenizer's steps, which define the characters of tokens."""
     for name in ("decoder", "pre_tokenizer"):
         part = description.get(name)
         if part:
@@ -255,13 +255,16 @@ def _strips_leading_space(parts: list[dict[str, Any]]) -> bool:
 
 
 def _by_decoding(tokenizer: Tokenizer, size: int, special: set[int]) -> tuple[list[bytes | None], bytes]:
-    """The bytes that a token adds after another token, by decoding both; for decoders that work token by token."""
+    """The bytes that each token adds after another token, by decoding both; and the leading bytes.
+
+    For decoders that work token by token.
+    """
     anchor = next(i for i in range(size) if i not in special and tokenizer.id_to_token(i) is not None)
     anchor_text = tokenizer.decode([anchor], skip_special_tokens=False)
     tokens: list[bytes | None] = []
     for i in range(size):
         text = tokenizer.decode([anchor, i], skip_special_tokens=False)
         tokens.append(text[len(anchor_text) :].encode() if tokenizer.id_to_token(i) is not None else None)
-    follows = tokens[anchor]
-    leading = b" " if follows == b" " + anchor_text.encode() else b""
+    repeated_anchor = tokens[anchor]
+    leading = b" " if repeated_anchor == b" " + anchor_text.encode() else b""
     return tokens, leading

@@ -1,4 +1,4 @@
-"""`AutoregressiveSystem`: decoding from left to right, with the tokens that an engine allows."""
+"""`AutoregressiveSystem`: decoding from left to right, with only those tokens that an engine allows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class AutoregressiveSystem:
         if self.batch_size < 1:
             raise InvalidArgument(f"batch_size must be at least 1, but is {self.batch_size}")
         if self.engine != "diffinity":
-            self._engine  # noqa: B018 (a name that is none, or a package that is missing, is told here)
+            self._engine  # noqa: B018 (reports an unknown name or a missing package now)
         if not self.name:
             object.__setattr__(self, "name", f"autoregressive-{self.engine}")
 
@@ -77,9 +77,9 @@ class AutoregressiveSystem:
         matchers = self._engine.matchers(constraint, self._causal, n, length)
         texts: list[str] = []
         for first in range(0, n, self.batch_size):
-            part = matchers[first : first + self.batch_size]
-            generators = [sample_generator(seed, first + i) for i in range(len(part))]
-            texts += [text_of(self._causal, ids) for ids in self._decode(part, generators, length)]
+            batch = matchers[first : first + self.batch_size]
+            generators = [sample_generator(seed, first + i) for i in range(len(batch))]
+            texts += [text_of(self._causal, ids) for ids in self._decode(batch, generators, length)]
         return texts
 
     def _by_automaton(self, constraint: Constraint, n: int, length: int, seed: int) -> list[str]:
@@ -111,7 +111,7 @@ class AutoregressiveSystem:
             last = torch.full((len(matchers),), end)
             for i in sorted(running):
                 allowed = matchers[i].allowed()
-                if not allowed.any():  # an engine's dead end: the text stops here
+                if not allowed.any():  # the engine is at a dead end: the text stops here
                     running.remove(i)
                     continue
                 token = self._drawn(np.where(allowed, logits[i], -np.inf), generators[i])

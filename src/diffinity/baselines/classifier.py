@@ -32,15 +32,16 @@ from diffinity.models.protocol import DiffusionLM, vocabulary_of
 
 CACHE_VERSION = 2  # increase it when the same settings give other weights
 
-MOST_OTHERS = 16  # constraints whose texts are negatives, drawn from `others`
+MOST_OTHERS = 16  # constraints drawn from `others`; their texts are negatives
 
 
 @dataclass(frozen=True, eq=False)
 class ClassifierSystem:
     """Guidance by a classifier in one of three forms, decoded by argmax; see docs/classifier-guidance.md.
 
-    `others` are constraints whose texts serve as negatives (a suite's own). If `cache` is a folder, the weights of
-    every classifier, its examples and the model's samples are stored there and reused; the texts do not change.
+    `others` are constraints whose texts serve as negatives, for example those of a suite. If `cache` is a folder,
+    the weights of every classifier, its examples and the model's samples are stored there and reused; the texts do
+    not change.
 
     >>> import diffinity as dy
     >>> ClassifierSystem(dy.fit_markov(["a cat."]), "latent").name
@@ -142,7 +143,7 @@ class ClassifierSystem:
                 self.model,
                 self._vocabulary,
                 self._samples(length),
-                self._chosen,
+                self._other_constraints,
                 self.positives // 2 + 1,
                 self.seed,
             )
@@ -158,14 +159,14 @@ class ClassifierSystem:
         return tokens
 
     @cached_property
-    def _chosen(self) -> list[Constraint]:
+    def _other_constraints(self) -> list[Constraint]:
         """At most `MOST_OTHERS` of `others`, without constraints that do not compile."""
-        chosen = []
+        constraints = []
         for i in np.random.default_rng(self.seed).permutation(len(self.others))[:MOST_OTHERS]:
             with suppress(ConstraintError):
                 self.others[i].dfa()
-                chosen.append(self.others[i])
-        return chosen
+                constraints.append(self.others[i])
+        return constraints
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:
@@ -188,7 +189,7 @@ class ClassifierSystem:
         key: list[object] = [CACHE_VERSION, self._fingerprint, length, self.seed, *facts]
         key += [self.own_samples, self.own_sample_steps]
         if facts:
-            key += [self.positives, [other.dfa().fingerprint for other in self._chosen]]
+            key += [self.positives, [other.dfa().fingerprint for other in self._other_constraints]]
         digest = hashlib.blake2b(json.dumps(key).encode(), digest_size=12).hexdigest()
         return Path(self.cache) / f"{kind}-{digest}.safetensors"
 
@@ -216,7 +217,10 @@ def read_examples(path: Path, device: torch.device) -> Examples:
 
 def write_trained(path: Path, trained: Trained) -> None:
     """Write a classifier with its AUC to a safetensors file."""
-    metadata = {"telling": json.dumps(trained.classifier.telling), "auc": json.dumps(asdict(trained.auc))}
+    metadata = {
+        "telling": json.dumps(trained.classifier.informative_tokens),
+        "auc": json.dumps(asdict(trained.auc)),
+    }
     write_file(path, trained.classifier.head.state_dict(), metadata)
 
 
@@ -233,11 +237,11 @@ def read_trained(path: Path, form: Form) -> Trained:
         load_strictly(head, tensors)
         with safe_open(path, framework="pt") as file:
             metadata = {name: json.loads(value) for name, value in (file.metadata() or {}).items()}
-        auc, telling = metadata["auc"], tuple(map(int, metadata["telling"]))
+        auc, informative_tokens = metadata["auc"], tuple(map(int, metadata["telling"]))
         measured = Auc(auc["overall"], tuple(BandAuc(**band) for band in auc["by_noise"]), auc["n_texts"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} does not hold a classifier and its AUC ({error}): delete it") from None
-    return Trained(NoisyClassifier(form, telling, head.requires_grad_(False)), measured)
+    return Trained(NoisyClassifier(form, informative_tokens, head.requires_grad_(False)), measured)
 
 
 def write_file(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:

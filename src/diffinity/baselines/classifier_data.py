@@ -3,7 +3,7 @@
 Uniform strings of an automaton do not resemble text, and a classifier would only learn to distinguish them from
 text. So every example starts as a sample of the model, is noised, and is drawn again from the denoiser's
 distributions: given acceptance by the constraint (a positive, exactly), given acceptance by another constraint, or
-without a constraint. Near misses are positives with one word or token changed so that the constraint fails.
+without a constraint. Near misses are positives with one word or token changed so that they violate the constraint.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from diffinity.models.protocol import DiffusionLM
 from diffinity.models.schedule import NoiseLevel
 from diffinity.sampling import sample
 
-REDRAWN_AT = (0.75, 0.5, 0.25)  # times, noisy to clean: the first makes room for the constraint, the rest mend it
-SHARPER = 1.5  # factor on logits: independent draws per position make a text more random than the model
-HELD_OUT = 0.25  # of the model's samples, with all texts derived from them
+# Times, noisy to clean. The draw at the first time fits the text to the constraint, the later draws repair it.
+REDRAWN_AT = (0.75, 0.5, 0.25)
+SHARPER = 1.5  # factor on the logits: independent draws per position are more random than the model's texts
+HELD_OUT = 0.25  # share of the model's samples; the texts derived from them are held out too
 ROUNDS = 2  # over all words of a text, to find a near miss
 PASS = 64  # sequences per network call
 
@@ -131,9 +132,10 @@ def make_pool(
     n: int,
     seed: int,
 ) -> Pool:
-    """At least `n` texts: half without a constraint, where guidance begins, the rest shared evenly by `others`.
+    """At least `n` texts: half without a constraint, the rest in equal parts under each of `others`.
 
-    Constraints that are too large, or that no text of this length satisfies, are left out.
+    Guidance starts from unconstrained texts, so they are half of the pool. Constraints that are too large, or that
+    no text of this length satisfies, are left out.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["a cat.", "a dog."])
@@ -150,17 +152,17 @@ def make_pool(
         except ConstraintError:
             continue
         automata.append(automaton)
-    half = -(-n // 2) if automata else n
-    shares: list[tuple[TokenAutomaton | None, int]] = [(None, half)]
-    shares += [(automaton, -(-half // len(automata))) for automaton in automata]
+    n_free = -(-n // 2) if automata else n
+    groups: list[tuple[TokenAutomaton | None, int]] = [(None, n_free)]
+    groups += [(automaton, -(-n_free // len(automata))) for automaton in automata]
     generator = torch.Generator().manual_seed(seed)
-    origin = np.arange(sum(share for _, share in shares)) % len(samples)
-    split_samples = torch.split(samples[torch.from_numpy(origin)], [share for _, share in shares])
-    drawn = [
+    origin = np.arange(sum(size for _, size in groups)) % len(samples)
+    samples_of_groups = torch.split(samples[torch.from_numpy(origin)], [size for _, size in groups])
+    texts = [
         redraw(model, tokens, automaton, generator)
-        for (automaton, _), tokens in zip(shares, split_samples, strict=True)
+        for (automaton, _), tokens in zip(groups, samples_of_groups, strict=True)
     ]
-    return Pool(samples, torch.cat(drawn), origin)
+    return Pool(samples, torch.cat(texts), origin)
 
 
 def make_examples(
@@ -179,32 +181,32 @@ def make_examples(
     positives_drawn = redraw(model, pool.samples[torch.from_numpy(origin)], automaton, generator)
     rng = np.random.default_rng((seed, 2))
     donors = pool.texts.tolist()
-    tried = [near_miss(ids, constraint, vocabulary, donors, rng) for ids in positives_drawn.tolist()]
-    near = [(i, ids) for i, ids in enumerate(tried) if ids is not None]
-    other = [i for i, ids in enumerate(donors) if not satisfies(ids, constraint, vocabulary)]
-    if not near and not other:
+    candidates = [near_miss(ids, constraint, vocabulary, donors, rng) for ids in positives_drawn.tolist()]
+    near = [(i, ids) for i, ids in enumerate(candidates) if ids is not None]
+    negatives = [i for i, ids in enumerate(donors) if not satisfies(ids, constraint, vocabulary)]
+    if not near and not negatives:
         raise UnsupportedConstraint(
             "no text was found that fails the constraint: a classifier has nothing to tell apart"
         )
-    missed = torch.tensor(
+    near_misses = torch.tensor(
         [ids for _, ids in near], dtype=positives_drawn.dtype, device=positives_drawn.device
     ).reshape(-1, length)
-    sizes = (positives, len(near), len(other))
-    origins = np.concatenate([origin, origin[[i for i, _ in near]], pool.origin[other]]).astype(np.int64)
+    sizes = (positives, len(near), len(negatives))
+    origins = np.concatenate([origin, origin[[i for i, _ in near]], pool.origin[negatives]]).astype(np.int64)
     return Examples(
-        tokens=torch.cat([positives_drawn, missed, pool.texts[other]]),
+        tokens=torch.cat([positives_drawn, near_misses, pool.texts[negatives]]),
         label=np.repeat([True, False, False], sizes),
         near=np.repeat([False, True, False], sizes),
         held_out=origins >= m - max(1, round(HELD_OUT * m)),
     )
 
 
-def telling_tokens(examples: Examples, vocab_size: int, k: int) -> tuple[int, ...]:
-    """The k tokens whose presence differs most between positives and negatives, most telling first.
+def most_informative_tokens(examples: Examples, vocab_size: int, k: int) -> tuple[int, ...]:
+    """The k tokens whose presence differs most between positives and negatives, most informative first.
 
     >>> labels = np.array([True, True, False, False])
     >>> one = Examples(torch.tensor([[2, 1], [2, 0], [0, 1], [1, 0]]), labels, ~labels, ~labels)
-    >>> telling_tokens(one, vocab_size=4, k=2)
+    >>> most_informative_tokens(one, vocab_size=4, k=2)
     (2, 0)
     """
     present = np.zeros((examples.tokens.shape[0], vocab_size), np.bool_)
@@ -249,7 +251,7 @@ def near_miss(
     words = _words(text, vocabulary)
     for word_index in np.concatenate([rng.permutation(len(words)) for _ in range(ROUNDS)]):
         changed = _changed(words, int(word_index), vocabulary, donors[int(rng.integers(len(donors)))], rng)
-        # The text must fail, not its missing end: it may not grow into the last position.
+        # The text itself must fail, not only lack its end token, so it must not fill the last position.
         if len(changed) < len(ids) and not constraint.accepts(vocabulary.spell(changed)):
             padding = ids[len(text) :]
             return [*changed, *padding, *([end] * len(ids) if end is not None else padding)][: len(ids)]
@@ -272,17 +274,17 @@ def _changed(
     donor: Sequence[int],
     rng: np.random.Generator,
 ) -> list[int]:
-    """The tokens with a change at word `word_index`; other words come from the donor's text."""
+    """The tokens with a change at word `word_index`; new words and tokens come from the donor's text."""
     kind = rng.choice(["replace", "delete", "swap", "token"])
-    offered = _words(before_end(donor, vocabulary.eos_id), vocabulary)
-    before, word, after = words[:word_index], words[word_index], words[word_index + 1 :]
-    if kind == "swap" and after:
-        changed = [*before, after[0], word, *after[1:]]
-    elif kind == "replace" and offered:
-        changed = [*before, offered[rng.integers(len(offered))], *after]
-    elif kind == "token" and offered:
-        new, at = offered[rng.integers(len(offered))][0], rng.integers(len(word))
-        changed = [*before, [*word[:at], new, *word[at + 1 :]], *after]
+    donor_words = _words(before_end(donor, vocabulary.eos_id), vocabulary)
+    left, word, right = words[:word_index], words[word_index], words[word_index + 1 :]
+    if kind == "swap" and right:
+        changed = [*left, right[0], word, *right[1:]]
+    elif kind == "replace" and donor_words:
+        changed = [*left, donor_words[rng.integers(len(donor_words))], *right]
+    elif kind == "token" and donor_words:
+        new_token, position = donor_words[rng.integers(len(donor_words))][0], rng.integers(len(word))
+        changed = [*left, [*word[:position], new_token, *word[position + 1 :]], *right]
     else:
-        changed = [*before, *after]
+        changed = [*left, *right]
     return [token for word in changed for token in word]

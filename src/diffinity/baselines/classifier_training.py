@@ -19,13 +19,13 @@ from torch import Tensor
 
 from diffinity.acceptance import acceptance
 from diffinity.alignment import TokenAutomaton
-from diffinity.baselines.classifier_data import PASS, Examples, noise, telling_tokens
+from diffinity.baselines.classifier_data import PASS, Examples, most_informative_tokens, noise
 from diffinity.guidance.classifier import ClassifierHead, Form, NoisyClassifier, observe, token_readers
 from diffinity.models.protocol import DiffusionLM
 from diffinity.models.schedule import NoiseLevel
 
 BATCH = 64
-TELLING = 32  # tokens that initialise a classifier
+N_INFORMATIVE = 32  # tokens that initialise a classifier
 VIEWS = 4  # noise levels of each text, if features come from the denoiser
 LEARNING_RATE = 3e-3
 WEIGHT_DECAY = 0.02
@@ -67,7 +67,9 @@ class Noised:
 
 
 def area_under_curve(scores: NDArray[np.float64], label: NDArray[np.bool_]) -> float:
-    """The share of (positive, negative) pairs in which the positive scores higher; ties count half, none is NaN.
+    """The share of (positive, negative) pairs in which the positive scores higher; ties count half.
+
+    NaN without pairs.
 
     >>> area_under_curve(np.array([0.1, 0.9, 0.5, 0.5]), np.array([False, True, True, False]))
     0.875
@@ -75,16 +77,16 @@ def area_under_curve(scores: NDArray[np.float64], label: NDArray[np.bool_]) -> f
     positives, negatives = np.sort(scores[label]), np.sort(scores[~label])
     if len(positives) == 0 or len(negatives) == 0:
         return float("nan")
-    below = np.searchsorted(negatives, positives, side="left")
-    not_above = np.searchsorted(negatives, positives, side="right")
-    return float((below + not_above).mean() / (2 * len(negatives)))
+    n_below = np.searchsorted(negatives, positives, side="left")
+    n_not_above = np.searchsorted(negatives, positives, side="right")
+    return float((n_below + n_not_above).mean() / (2 * len(negatives)))
 
 
 @torch.no_grad()
 def observe_noised(
     model: DiffusionLM,
     form: Form,
-    telling: Sequence[int],
+    informative_tokens: Sequence[int],
     tokens: Tensor,
     times: Tensor,
     generator: torch.Generator,
@@ -98,7 +100,7 @@ def observe_noised(
     torch.Size([2, 2, 4, 10])
     """
     parts = [
-        _observe_pass(model, form, telling, tokens[i : i + PASS], times[:, i : i + PASS], generator)
+        _observe_pass(model, form, informative_tokens, tokens[i : i + PASS], times[:, i : i + PASS], generator)
         for i in range(0, tokens.shape[0], PASS)
     ]
     return Noised(torch.cat([p.features for p in parts], dim=1), torch.cat([p.noise_level for p in parts], dim=1))
@@ -107,7 +109,7 @@ def observe_noised(
 def _observe_pass(
     model: DiffusionLM,
     form: Form,
-    telling: Sequence[int],
+    informative_tokens: Sequence[int],
     tokens: Tensor,
     times: Tensor,
     generator: torch.Generator,
@@ -118,8 +120,8 @@ def _observe_pass(
         latents.insert(0, _noisier(latents[0], noise_level[k + 1], noise_level[k], generator))
     x_selfcond = torch.zeros_like(latents[0])
     features = []
-    for z, at in zip(latents, noise_level, strict=True):
-        observation = observe(model, form, telling, z, at.to(model.dtype), x_selfcond)
+    for z, level in zip(latents, noise_level, strict=True):
+        observation = observe(model, form, informative_tokens, z, level.to(model.dtype), x_selfcond)
         features.append(observation.features.float())
         if observation.logits is not None:
             x_selfcond = observation.logits.softmax(dim=-1) @ model.embedding
@@ -139,30 +141,40 @@ def train(model: DiffusionLM, form: Form, examples: Examples, steps: int, seed: 
     """A classifier trained on the examples that are not held out, and its AUC on the held-out examples.
 
     Training is deterministic for a seed. Every batch is half positives, a quarter near misses and a quarter other
-    texts, as far as they exist.
+    texts, if there are such texts.
     """
-    learned = examples.where(~examples.held_out)
+    training_examples = examples.where(~examples.held_out)
     generator = torch.Generator().manual_seed(seed)
     rng = np.random.default_rng((seed, 3))
-    classifier = untrained(model, form, telling_tokens(learned, model.embedding.shape[0], TELLING), learned, seed)
-    head, groups = classifier.head, _groups(learned)
-    bank = None
+    classifier = untrained(
+        model,
+        form,
+        most_informative_tokens(training_examples, model.embedding.shape[0], N_INFORMATIVE),
+        training_examples,
+        seed,
+    )
+    head, groups = classifier.head, _groups(training_examples)
+    stored = None
     if form != "latent":
-        times = torch.rand(VIEWS, learned.tokens.shape[0], generator=generator, dtype=torch.float64)
+        times = torch.rand(VIEWS, training_examples.tokens.shape[0], generator=generator, dtype=torch.float64)
         times = times.sort(dim=0, descending=True).values
-        bank = observe_noised(model, form, classifier.telling, learned.tokens, times, generator)
+        stored = observe_noised(
+            model, form, classifier.informative_tokens, training_examples.tokens, times, generator
+        )
     optimizer = torch.optim.AdamW(head.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     for step in range(steps):
         optimizer.param_groups[0]["lr"] = LEARNING_RATE * (1 - step / steps)
         rows = np.concatenate([rng.choice(group, size) for group, size in groups])
-        if bank is None:
+        if stored is None:
             times = torch.rand(1, len(rows), generator=generator, dtype=torch.float64)
-            noised = observe_noised(model, form, classifier.telling, learned.tokens[rows], times, generator)
+            noised = observe_noised(
+                model, form, classifier.informative_tokens, training_examples.tokens[rows], times, generator
+            )
             features, noise_level = noised.features[0], noised.noise_level[0]
         else:
             view = rng.integers(VIEWS, size=len(rows))
-            features, noise_level = bank.features[view, rows], bank.noise_level[view, rows]
-        label = torch.from_numpy(learned.label[rows].astype(np.float32)).to(features.device)
+            features, noise_level = stored.features[view, rows], stored.noise_level[view, rows]
+        label = torch.from_numpy(training_examples.label[rows].astype(np.float32)).to(features.device)
         optimizer.zero_grad()
         F.binary_cross_entropy_with_logits(head(features, noise_level), label).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -171,15 +183,15 @@ def train(model: DiffusionLM, form: Form, examples: Examples, steps: int, seed: 
 
 
 def untrained(
-    model: DiffusionLM, form: Form, telling: tuple[int, ...], examples: Examples, seed: int
+    model: DiffusionLM, form: Form, informative_tokens: tuple[int, ...], examples: Examples, seed: int
 ) -> NoisyClassifier:
-    """A classifier that reads the telling tokens, before training."""
-    readers = token_readers(model, form, telling)
+    """A classifier before training, which reads the informative tokens."""
+    readers = token_readers(model, form, informative_tokens)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         head = ClassifierHead(readers.shape[1], examples.tokens.shape[1])
     head.begin_with(readers)
-    return NoisyClassifier(form, telling, head.to(model.device))
+    return NoisyClassifier(form, informative_tokens, head.to(model.device))
 
 
 def _groups(examples: Examples) -> list[tuple[NDArray[np.int64], int]]:
@@ -195,7 +207,9 @@ def measure(
 ) -> Auc:
     """The AUC on examples, each noised once in every band of times."""
     times = _band_times(len(examples.label), generator)
-    noised = observe_noised(model, classifier.form, classifier.telling, examples.tokens, times, generator)
+    noised = observe_noised(
+        model, classifier.form, classifier.informative_tokens, examples.tokens, times, generator
+    )
     with torch.no_grad():
         scores = [
             classifier.head(x, noise_level)

@@ -10,20 +10,20 @@ from __future__ import annotations
 from typing import Any
 
 # Keywords that apply several schemas to one object: closing one schema would exclude the others' properties.
-MEETING = {
+COMBINING = {
     "allOf", "if", "not", "dependentSchemas", "dependencies", "unevaluatedProperties",
     "$dynamicRef", "$recursiveRef",
 }  # fmt: skip
 ALTERNATIVES = {"anyOf", "oneOf", "$ref"}
-SAYS_MORE = {"additionalProperties", "patternProperties"}
+OTHER_PROPERTY_KEYWORDS = {"additionalProperties", "patternProperties"}
 NOT_SCHEMAS = {"const", "enum", "default", "examples", "required"}
 
 
 def closed_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema with `additionalProperties: false` in every object that only lists its properties.
 
-    Objects with several schemas (`allOf`, `if`, properties beside `anyOf` or `$ref` …) are not changed, because
-    closing one schema could exclude all values.
+    If any object has several schemas (`allOf`, `if`, properties beside `anyOf` or `$ref` …), the whole schema is
+    returned unchanged, because closing one of them could exclude all values.
 
     >>> closed_schema({"type": "object", "properties": {"a": {}}, "required": ["b"]})["properties"]
     {'a': {}, 'b': {}}
@@ -36,7 +36,7 @@ def _can_close(node: Any, is_schema: bool) -> bool:
         return all(_can_close(item, is_schema) for item in node)
     if not isinstance(node, dict):
         return True
-    if is_schema and (MEETING & node.keys() or ("properties" in node and ALTERNATIVES & node.keys())):
+    if is_schema and (COMBINING & node.keys() or ("properties" in node and ALTERNATIVES & node.keys())):
         return False
     return all(_can_close(value, _holds_schema(key, is_schema)) for key, value in _parts(node, is_schema))
 
@@ -49,9 +49,11 @@ def _closed(node: Any, is_schema: bool = True) -> Any:
     changed = dict(node)
     for key, value in _parts(node, is_schema):
         changed[key] = _closed(value, _holds_schema(key, is_schema))
-    if is_schema and node.get("properties") and not SAYS_MORE & node.keys():
-        unnamed: dict[str, Any] = {name: {} for name in node.get("required", ()) if name not in node["properties"]}
-        changed["properties"] = changed["properties"] | unnamed
+    if is_schema and node.get("properties") and not OTHER_PROPERTY_KEYWORDS & node.keys():
+        undeclared: dict[str, Any] = {
+            name: {} for name in node.get("required", ()) if name not in node["properties"]
+        }
+        changed["properties"] = changed["properties"] | undeclared
         changed["additionalProperties"] = False
     return changed
 

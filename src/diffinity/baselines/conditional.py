@@ -29,7 +29,9 @@ class Drawn:
 
 @dataclass(frozen=True)
 class ConditionalSystem:
-    """Texts of a causal model given that they satisfy the constraint within the length, `particles` for each.
+    """Texts of a causal model, drawn given that they satisfy the constraint within the length.
+
+    Each text is chosen from `particles` weighted sequences.
 
     The length and the end token have the same meaning as in `AutoregressiveSystem` with the engine `diffinity`.
     Every text satisfies the constraint, with any number of particles.
@@ -67,13 +69,13 @@ class ConditionalSystem:
         if n < 1 or length < 1:
             raise InvalidArgument(f"n and length must be at least 1, but are {n} and {length}")
         automaton = align(constraint, vocabulary_of(self._causal), "eos")
-        drawn = Drawn([], [])
+        result = Drawn([], [])
         batch = max(1, ROWS // self.particles)
         for first in range(0, n, batch):
             seeds = [(seed, i) for i in range(first, min(first + batch, n))]
             run = sample_particles(
                 self._causal, [automaton] * len(seeds), self.particles, length, seeds=seeds, temperature=1.0
             )
-            drawn.texts.extend(text_of(self._causal, ids) for ids in run.tokens.tolist())
-            drawn.log_probability.extend(run.log_evidence.tolist())
-        return drawn
+            result.texts.extend(text_of(self._causal, ids) for ids in run.tokens.tolist())
+            result.log_probability.extend(run.log_evidence.tolist())
+        return result

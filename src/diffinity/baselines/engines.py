@@ -76,7 +76,7 @@ def engine_named(name: str) -> Engine:
             return OutlinesEngine()
     except ImportError as error:
         raise InvalidArgument(
-            f"the engine {name!r} needs a package that is not here ({error}): pip install 'diffinity[bench]'"
+            f"the engine {name!r} needs a package that is not installed ({error}): pip install 'diffinity[bench]'"
         ) from None
     if name == "none":
         return NoEngine()

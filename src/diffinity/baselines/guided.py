@@ -1,4 +1,4 @@
-"""Texts of a baseline that is a guidance method without exact decoding."""
+"""Texts of baselines that use guidance and argmax, without exact decoding."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def _check(matcher: Any) -> None:
 
 
 class TokensForLlguidance:
-    """A vocabulary in the form that llguidance wraps: the bytes of every token, and a way to encode bytes.
+    """A vocabulary in the form that llguidance wraps: the bytes of every token, and a function that encodes bytes.
 
     If the next bytes are forced, llguidance allows only the first token of their encoding.
     """
@@ -85,17 +85,17 @@ class TokensForLlguidance:
         ids: list[int] = self._tokenizer.encode(text.decode(errors="replace"), add_special_tokens=False).ids
         if b"".join(self.tokens[i] for i in ids) == text:
             return ids
-        return self._longest_first(text)  # a tokenizer that puts a space before every text
+        return self._longest_first(text)  # for a tokenizer that puts a space before every text
 
     def _longest_first(self, text: bytes) -> list[int]:
-        ids, at = [], 0
-        while at < len(text):
-            ends = range(min(len(text), at + self._longest), at, -1)
-            end = next((end for end in ends if text[at:end] in self._id_of), None)
+        ids, start = [], 0
+        while start < len(text):
+            ends = range(min(len(text), start + self._longest), start, -1)
+            end = next((end for end in ends if text[start:end] in self._id_of), None)
             if end is None:
                 break
-            ids.append(self._id_of[text[at:end]])
-            at = end
+            ids.append(self._id_of[text[start:end]])
+            start = end
         return ids
 
 
@@ -116,13 +116,13 @@ def llguidance_grammar(constraint: Constraint, leading: bytes = b"") -> str:
     >>> llguidance_grammar(Regex("a+")).splitlines()
     ['start: TEXT', 'TEXT: /(?:a){1,}/']
     """
-    before = f"{json.dumps(leading.decode())} " if leading else ""
+    prefix = f"{json.dumps(leading.decode())} " if leading else ""
     if isinstance(constraint, JsonSchema):
         schema = _schema(constraint)
-        if not before:
+        if not prefix:
             return str(LLMatcher.grammar_from_json_schema(schema))
-        return str(LLMatcher.grammar_from_lark(f"start: {before}document\ndocument: %json {json.dumps(schema)}"))
-    return str(LLMatcher.grammar_from_lark(f"start: {before}TEXT\nTEXT: {_terminal(constraint)}"))
+        return str(LLMatcher.grammar_from_lark(f"start: {prefix}document\ndocument: %json {json.dumps(schema)}"))
+    return str(LLMatcher.grammar_from_lark(f"start: {prefix}TEXT\nTEXT: {_terminal(constraint)}"))
 
 
 def _terminal(constraint: Constraint) -> str:
@@ -157,15 +157,15 @@ def _schema(constraint: JsonSchema) -> Any:
     options, schema = constraint.options, constraint.schema
     if not isinstance(schema, dict):
         return {} if schema else {"not": {}}
-    between = (", ", ": ") if options.whitespace == "dumps" else (",", ":")
+    separators = (", ", ": ") if options.whitespace == "dumps" else (",", ":")
     if not options.open:
         schema = closed_schema(schema)
     guidance_options: dict[str, Any] = {
         "whitespace_flexible": options.whitespace == "flexible",
-        "item_separator": between[0],
-        "key_separator": between[1],
+        "item_separator": separators[0],
+        "key_separator": separators[1],
         "lenient": options.lenient,
-        "coerce_one_of": True,  # it has no `oneOf` and uses `anyOf` instead, which may accept too much
+        "coerce_one_of": True,  # llguidance has no `oneOf` and uses `anyOf` instead, which may accept too much
     }
     if options.whitespace == "flexible":
         guidance_options["whitespace_pattern"] = rf"[ \t\n\r]{{0,{options.max_space}}}"

@@ -1,4 +1,4 @@
-"""`MaskedSystem`: masked diffusion baselines in our loop: DINGO, left to right, and without a constraint.
+"""`MaskedSystem`: masked diffusion baselines in our sampling loop: DINGO, left to right, and unconstrained.
 
 DINGO (*DINGO: Constrained Inference for Diffusion LLMs*, Suresh et al., 2025) unmasks the most confident
 positions, with the most probable tokens that can still be completed. Its paper guarantees a prefix of an accepted
@@ -21,7 +21,7 @@ from diffinity.generation.generator import ANY_TEXT
 from diffinity.generation.loop import Run
 from diffinity.guidance.next_token import allowed_tokens, completable, draw_tokens
 from diffinity.guidance.unmasking import Ints, Opening, Order
-from diffinity.models.causal import on_the_hub
+from diffinity.models.causal import parse_hub_name
 from diffinity.models.hugging_face import HuggingFaceDiffusion
 from diffinity.models.protocol import TokenDiffusion, text_of, vocabulary_of
 from diffinity.processes.base import Draws, sample_generator
@@ -78,7 +78,7 @@ class MaskedSystem:
         if self.decoding == "exact" and self.temperature == 0:
             raise InvalidArgument("decoding 'exact' draws from a distribution: temperature must be above 0")
         if self.promise == "prefix" and self.decoding != "dingo":
-            raise InvalidArgument(f"promise 'prefix' is one of 'dingo', not of {self.decoding!r}")
+            raise InvalidArgument(f"promise 'prefix' needs decoding 'dingo', not {self.decoding!r}")
         if not self.name:
             suffix = "-prefix" if self.promise == "prefix" else ""
             object.__setattr__(self, "name", f"masked-{self.decoding}{suffix}")
@@ -168,7 +168,7 @@ def prefixes(automaton: TokenAutomaton) -> TokenAutomaton:
     >>> prefixes(abc).accepts([0, 1]), prefixes(abc).accepts([1])
     (True, False)
     """
-    return replace(automaton, accepting=np.ones(automaton.n_states, np.bool_))  # trimmed: every state can end
+    return replace(automaton, accepting=np.ones(automaton.n_states, np.bool_))  # trimmed: acceptance is reachable
 
 
 def masked_model(model: TokenDiffusion | str) -> TokenDiffusion:
@@ -183,5 +183,5 @@ def masked_model(model: TokenDiffusion | str) -> TokenDiffusion:
     """
     if not isinstance(model, str):
         return model
-    name, trusted = on_the_hub(model, "a masked model is named as 'hf:NAME'")
+    name, trusted = parse_hub_name(model, "a masked model is named as 'hf:NAME'")
     return HuggingFaceDiffusion.load(name, trust_remote_code=trusted)

@@ -30,20 +30,20 @@ class GuidedSystem:
     name: str = "auto"
 
     @staticmethod
-    def of(model: TextModel, name: str, **spoken: Any) -> GuidedSystem:
-        """The system with options under their names on the command line.
+    def of(model: TextModel, name: str, **options: Any) -> GuidedSystem:
+        """The system with options by their names on the command line.
 
         >>> import diffinity as dy
         >>> GuidedSystem.of(dy.fit_markov(["a"]), "mine", scale=1.5).settings
         GenerationSettings({'scale': 1.5})
         """
-        return GuidedSystem(model, GenerationSettings.of(None, **from_request_names(spoken)), name)
+        return GuidedSystem(model, GenerationSettings.of(None, **from_request_names(options)), name)
 
     def generate(self, constraint: Constraint, n: int, length: int, seed: int) -> list[str]:
         """`n` texts of at most `length` tokens; text i has the seed (seed, i)."""
         # The plain model must neither pay for unused automata nor refuse constraints that they can't express.
-        ignored = self.settings.guidance == "none" and self.settings.decode == "argmax"
-        used_constraint = Regex(ANY_TEXT) if ignored else constraint
+        ignores_constraint = self.settings.guidance == "none" and self.settings.decode == "argmax"
+        used_constraint = Regex(ANY_TEXT) if ignores_constraint else constraint
         return [
             text.text
             for text in generate(self.model, used_constraint, n, length, settings=self.settings, seed=seed)

@@ -26,8 +26,8 @@ from diffinity.models.protocol import CausalModel, vocabulary_of
 WHITE_SPACE = {"dumps": "[ ]?", "compact": "", "flexible": r"[ \t\n\r]{{0,{max_space}}}"}
 
 MOST_CHARACTERS = 60_000
-"""Characters of an expression with its counts written out, beyond which no index is tried: it grows with
-states × tokens, to minutes and gigabytes."""
+"""The longest expression, in characters with counted repetitions written out, for which an index is built. An
+index grows with states × tokens and can take minutes and gigabytes."""
 
 
 class OutlinesEngine:
@@ -84,12 +84,12 @@ def _check_size(regex: str) -> None:
         size = _characters(parse(regex))
     except ConstraintTooLarge:
         size = len(regex)
-    except ConstraintSyntaxError:  # let the engine judge a pattern that we can't read
+    except ConstraintSyntaxError:  # the engine decides about a pattern that we can't parse
         return
     if size > MOST_CHARACTERS:
         raise UnsupportedConstraint(
             f"outlines-core would index an expression of {size:,} characters (counts written out), which takes "
-            f"minutes and gigabytes; the most that is given to it here is {MOST_CHARACTERS:,}"
+            f"minutes and gigabytes; the limit here is {MOST_CHARACTERS:,}"
         )
 
 

@@ -26,14 +26,18 @@ class NoIndex(Exception):
 
 
 def build_index(
-    regex: str, eos: int | None, ids: Mapping[bytes, Sequence[int]], seconds: float = SECONDS, most: int = BYTES
+    regex: str,
+    eos: int | None,
+    ids: Mapping[bytes, Sequence[int]],
+    seconds: float = SECONDS,
+    max_bytes: int = BYTES,
 ) -> Any:
     """The engine's index of an expression over the tokens `ids` (bytes to ids).
 
     >>> build_index("(ab)*", 0, {b"a": [1], b"b": [2], b"ab": [3]}).get_initial_state() >= 0
     True
     """
-    task = pickle.dumps((regex, eos, {token: list(of) for token, of in ids.items()}, most))
+    task = pickle.dumps((regex, eos, {token: list(token_ids) for token, token_ids in ids.items()}, max_bytes))
     command = [sys.executable, "-P", __file__]
     try:
         process = subprocess.run(command, input=task, capture_output=True, timeout=seconds, check=False)
@@ -45,7 +49,7 @@ def build_index(
     if process.returncode == REFUSED:
         raise NoIndex(message)
     last = message.splitlines()[-1] if message else f"exit status {process.returncode}"
-    raise NoIndex(f"its index could not be built within {most / 2**30:g} GB: {last}")
+    raise NoIndex(f"its index could not be built within {max_bytes / 2**30:g} GB: {last}")
 
 
 def _limit_memory(size: int) -> None:

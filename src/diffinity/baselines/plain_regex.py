@@ -32,7 +32,7 @@ def _pattern_of(node: Node, pattern: str) -> str:
             return f"(?:{_pattern_of(item, pattern)}){{{low},{'' if high is None else high}}}"
         case At(kind):
             raise UnsupportedConstraint(
-                f"{pattern!r} looks at what stands around a place ({kind}), which token engines can't; "
+                f"{pattern!r} has an anchor or a word boundary ({kind}), which token engines do not support; "
                 "write the pattern for the whole text, without anchors"
             )
 

@@ -26,7 +26,7 @@ PER_CALL = "batch"  # an option of the call, not of the system: the number of te
 
 @dataclass(frozen=True)
 class Models:
-    """The sources of the models: a folder, a hub id or hf:NAME each; None for the embedded model.
+    """The sources of the models. Each is a folder, a hub id or hf:NAME; None for the embedded model.
 
     >>> Models().source("masked")
     'embedded'
@@ -60,7 +60,7 @@ class Models:
 
 @dataclass(frozen=True)
 class Entry:
-    """A system in the registry: what it is, which model it runs on, and how it is built."""
+    """A system in the registry: its description, the role of its model, and the function that builds it."""
 
     name: str
     about: str
@@ -191,7 +191,7 @@ def _causal(name: str, description: str, engine: str) -> Entry:
     )
 
 
-def _filled(name: str, description: str, decoding: str) -> Entry:
+def _unmasking(name: str, description: str, decoding: str) -> Entry:
     options = frozenset({"steps", "block_length", "remasking", "temperature", "promise"})
     make = _masked(decoding, name)
     return Entry(
@@ -261,10 +261,10 @@ ENTRIES = (
         reference=PLAIN_CAUSAL,
     ),
     _causal(PLAIN_CAUSAL, "no constraint", "none"),
-    _filled("dingo", "DINGO", "dingo"),
-    _filled("masked-exact", "exact draws given the automaton", "exact"),
-    _filled("masked-left-to-right", "unmasked from the left", "left-to-right"),
-    _filled(PLAIN_MASKED, "no constraint", "unconstrained"),
+    _unmasking("dingo", "DINGO", "dingo"),
+    _unmasking("masked-exact", "exact draws given the automaton", "exact"),
+    _unmasking("masked-left-to-right", "unmasked from the left", "left-to-right"),
+    _unmasking(PLAIN_MASKED, "no constraint", "unconstrained"),
 )
 REGISTRY: dict[str, Entry] = {entry.name: entry for entry in ENTRIES}
 
@@ -360,10 +360,10 @@ class _Named:
 
 @dataclass(frozen=True)
 class _NamedAndPrepared(_Named):
-    how: Callable[[Any, Constraint, int], Mapping[str, Any]]
+    prepare_system: Callable[[Any, Constraint, int], Mapping[str, Any]]
 
     def prepare(self, constraint: Constraint, length: int) -> Mapping[str, Any]:
-        return self.how(self.system, constraint, length)
+        return self.prepare_system(self.system, constraint, length)
 
 
 def _value(text: str) -> int | float | str:

@@ -57,7 +57,7 @@ class TokenGuidanceSystem:
         targets = self.targets(constraint)
         required = 1 + max((target.position for target in targets if isinstance(target.position, int)), default=0)
         if required > length:
-            raise InfeasibleConstraint(f"the tokens that are asked for need {required} positions, not {length}")
+            raise InfeasibleConstraint(f"the requested tokens need {required} positions, not {length}")
         guidance = TokenGuidance(targets)
         return guided_texts(
             self.model,
@@ -118,7 +118,7 @@ class TokenGuidanceSystem:
 
     def _from_start(self, text: str) -> list[TokenTarget]:
         tokens = self._tokens(text, first=True)
-        return [TokenTarget(token, self.weight, at) for at, token in enumerate(tokens, self._first)]
+        return [TokenTarget(token, self.weight, position) for position, token in enumerate(tokens, self._first)]
 
     @property
     def _first(self) -> int:

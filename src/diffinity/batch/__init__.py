@@ -41,11 +41,11 @@ def run_batch(
 ) -> Summary:
     """Answer the requests of one file in another file; a later call resumes where the last run ended.
 
-    `model` is what `load` takes. `answers` turns lines into rows, in order: in this process if not given, on a
-    cluster with `diffinity.batch.cluster.ray_answers`. `progress(done, total)` is called after every result, with
-    None for an unknown total. `-` is standard input or output; these, pipes and devices are read or written only
-    once. `modules` are the modules from which a request's `type` may be imported. `batch_size` is
-    the number of texts that are denoised together, by default what memory allows, up to 16.
+    `model` is the argument of `load`. `answers` is a function from lines to rows, in order. By default it runs in
+    this process; `diffinity.batch.cluster.ray_answers` runs on a cluster. `progress(done, total)` is called after
+    every result, with None for an unknown total. `-` is standard input or output; these, pipes and devices are
+    read or written only once. `modules` are the modules from which a request's `type` may be imported.
+    `batch_size` is the number of texts that are denoised together, by default as many as fit in memory, up to 16.
 
     >>> run_batch("nowhere.jsonl", "out.jsonl")
     Traceback (most recent call last):
@@ -61,7 +61,7 @@ def run_batch(
     answers = answers or local_answers(
         model, batch_size=batch_size, device=device, tokens=tokens, modules=tuple(modules)
     )
-    # Lines of a stream are stored until the earlier results are checked.
+    # Lines of a stream stay in memory until the existing results are checked.
     earlier_lines, lines = tee(read_lines(source)) if streamed else (read_lines(source), read_lines(source))
     with opened_results(target, model_mark(model)) as result_file:
         resumed, errors = result_file.resume(earlier_lines)
@@ -70,7 +70,7 @@ def run_batch(
         if progress is not None:
             progress(finished, total)
         log.info(
-            "%s: %d results are there, %s in all", target, resumed, "not known how many" if streamed else total
+            "%s: %d results exist, of %s requests", target, resumed, "an unknown number of" if streamed else total
         )
         if finished == total:  # nothing to do: no model is loaded
             return Summary(finished, resumed, errors)

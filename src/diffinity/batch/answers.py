@@ -16,8 +16,8 @@ from diffinity.models.loading import load
 from diffinity.models.protocol import TextModel
 from diffinity.request import Request, named_type, read_request
 
-GATHERED = 16  # texts that are denoised together, if memory allows
-WINDOW = 4 * GATHERED  # requests that are considered together
+MAX_BATCH = 16  # texts that are denoised together, if memory allows
+WINDOW = 4 * MAX_BATCH  # requests that are considered together
 
 _REPORTED = ("text", "satisfied", "log_p_text", "finish_reason")
 
@@ -78,7 +78,7 @@ def answer_lines(
             rows[index] = {"error": sentence(error)}
     for index, line in enumerate(lines):
         if index in waiting:
-            group = _group_of(model, index, waiting, batch_size or GATHERED)
+            group = _group_of(model, index, waiting, batch_size or MAX_BATCH)
             requests = [waiting.pop(i) for i in group]
             answered = _answer_group(model, requests, batch_size)
             for i, request, answer in zip(group, requests, answered, strict=True):
@@ -90,17 +90,17 @@ def _group_of(model: TextModel, index: int, waiting: dict[int, Request], room: i
     """The indices of the requests to denoise in one batch with the request at `index`."""
     first = waiting[index]
     group, room = [index], room - first.n
-    alike = model.dtype == torch.float64 or model.device.type == "cpu"
-    if not alike and first.settings().guidance not in BATCHED_GUIDANCES:
+    batch_invariant = model.dtype == torch.float64 or model.device.type == "cpu"
+    if not batch_invariant and first.settings().guidance not in BATCHED_GUIDANCES:
         return group
     for other_index, request in waiting.items():
-        if other_index > index and request.n <= room and _go_together(first, request):
+        if other_index > index and request.n <= room and _can_share_a_batch(first, request):
             group.append(other_index)
             room -= request.n
     return group
 
 
-def _go_together(request: Request, other: Request) -> bool:
+def _can_share_a_batch(request: Request, other: Request) -> bool:
     if request.settings() != other.settings() or request.deadline is not None or other.deadline is not None:
         return False
     # A batch has one length, so texts with `length="auto"` are batched only with texts of the same constraint.
@@ -114,12 +114,12 @@ def _answer_group(
     try:
         return list(_generated_texts(model, requests, batch_size))
     except (DiffinityError, MemoryError, RuntimeError) as error:
-        if len(requests) > 1:  # one request is at fault, or there are too many: try each separately
+        if len(requests) > 1:  # one request may be at fault, or the batch too large: try each separately
             return [_answer_group(model, [request], batch_size)[0] for request in requests]
         if isinstance(error, DiffinityError):
             return [sentence(error)]
         if is_out_of_memory(error):
-            return ["there is not enough memory for this request: ask for a smaller length"]
+            return ["there is not enough memory for this request: use a smaller length"]
         raise
 
 
@@ -135,7 +135,7 @@ def _generated_texts(
         check_room(model, request.n, length)
     constraints = [request.constraint() for request in requests for _ in range(request.n)]
     seeds = [(request.seed, i) for request in requests for i in range(request.n)]
-    deadline = requests[0].deadline  # a request with a deadline is alone
+    deadline = requests[0].deadline  # a request with a deadline is not batched with others
     texts = iter(
         generate(model, constraints, settings=settings[0], batch_size=batch_size, seeds=seeds, deadline=deadline)
     )
@@ -144,7 +144,7 @@ def _generated_texts(
 
 
 def sentence(error: DiffinityError) -> str:
-    """An error on one line: the place in a pattern as a number instead of a caret.
+    """An error on one line: the position in a pattern is a number instead of a caret.
 
     >>> sentence(ConstraintSyntaxError("nothing to repeat", "a(*)", 2))
     'nothing to repeat, at character 3'

@@ -56,7 +56,7 @@ def ray_answers(
     actors: int = 1,
     address: str | None = None,
 ) -> Answers:
-    """Answer on the cluster at `address` (or the cluster that Ray finds, or a local one).
+    """Answer on the cluster at `address`, or on the cluster that Ray finds, or on a new local cluster.
 
     Every node needs diffinity, and the model and `modules` under the same names. An actor on "cuda" takes one GPU.
     """
@@ -69,15 +69,15 @@ def ray_answers(
     gpu = device.startswith("cuda")
 
     def answers(lines: Iterator[Line]) -> Iterator[Row]:
-        ours = not ray.is_initialized()
-        if ours:
+        started_here = not ray.is_initialized()
+        if started_here:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR")
         context = data.DataContext.get_current()
         context.execution_options.preserve_order = True
         context.enable_progress_bars = False
         logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # errors are raised and reported once
         try:
-            if ours and address is None and "RAY_ADDRESS" not in os.environ:
+            if started_here and address is None and "RAY_ADDRESS" not in os.environ:
                 _check_resources(ray.cluster_resources(), actors, gpu)
             while shard := list(islice(lines, SHARD)):
                 rows = data.from_items([{"number": line.number, "text": line.text} for line in shard])
@@ -94,7 +94,7 @@ def ray_answers(
             reason = re.sub(r"^[\w.]+: ", "", str(error).strip().splitlines()[-1].strip())
             raise Failure(f"Ray stopped: {reason}") from error
         finally:
-            if ours:
+            if started_here:
                 ray.shutdown()
 
     return answers
@@ -106,7 +106,7 @@ def _check_resources(resources: Mapping[str, float], actors: int, gpu: bool) -> 
     if resources.get(name, 0) < actors:
         raise InvalidArgument(
             f"{actors} actors need {actors} {unit} and this machine has {resources.get(name, 0):.0f}: "
-            "ask for fewer with --actors, or name a cluster with --address"
+            "set a smaller --actors, or name a cluster with --address"
         )
 
 

@@ -60,7 +60,7 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 
 def model_mark(source: str | None) -> str:
-    """A hash of a model's config, which has the checksums of its files; for a model elsewhere, its name.
+    """A hash of a model's config, which has the checksums of its files; else the model's name.
 
     >>> model_mark("owner/name")
     'owner/name'

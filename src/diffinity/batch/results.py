@@ -1,7 +1,7 @@
 """The results file of a batch: written line by line, and continued by a later run.
 
 A line is on disk before the next request begins. Before anything is appended, every line is checked: it must
-belong to these requests and this model. Only an incomplete last line of our own is removed.
+belong to these requests and this model. Only an incomplete last line that this command wrote is removed.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ OTHER_FILE = "name another file, or remove this one"
 class Results:
     """An open results file, locked by this process."""
 
-    def __init__(self, path: Path, descriptor: int, model: str, *, passing: bool = False) -> None:
+    def __init__(self, path: Path, descriptor: int, model: str, *, streamed: bool = False) -> None:
         self._path, self._descriptor, self._model = path, descriptor, model
-        self._passing = passing  # to a pipe or a device, which cannot be resumed
+        self._is_stream = streamed  # standard output, a pipe or a device, which cannot be resumed
 
     def resume(self, lines: Iterator[Line]) -> tuple[int, int]:
         """Check the existing results against the requests and remove an incomplete last line.
 
         Returns the number of existing results, and the number of errors among them.
         """
-        if self._passing:
+        if self._is_stream:
             return 0, 0
         n_results = errors = size = 0
         with self._path.open("rb") as file:
@@ -41,7 +41,7 @@ class Results:
                 if line is None:
                     raise InvalidArgument(f"{self._path} has more results than there are requests: {OTHER_FILE}")
                 if not text.endswith(b"\n"):
-                    self._check_half(text, line)
+                    self._check_incomplete(text, line)
                     break
                 errors += "error" in self._checked(text, line, n_results + 1)
                 size += len(text)
@@ -57,19 +57,19 @@ class Results:
         try:
             while data:
                 data = data[os.write(self._descriptor, data) :]
-            if not self._passing:
+            if not self._is_stream:
                 os.fsync(self._descriptor)
         except BrokenPipeError:  # closed by the reader: the command line exits quietly
             raise
         except OSError as error:
-            if self._passing:
+            if self._is_stream:
                 raise
             raise Failure(
-                f"{self._path} can't be written: {error.strerror}; what is in it stays, and the same command "
-                f"goes on from line {row['line']} of the requests"
+                f"{self._path} can't be written: {error.strerror}; its results stay, and the same command "
+                f"resumes at line {row['line']} of the requests"
             ) from None
 
-    def _check_half(self, text: bytes, line: Line) -> None:
+    def _check_incomplete(self, text: bytes, line: Line) -> None:
         start = f'{{"line": {line.number}, '.encode()
         if not (text.startswith(start) or start.startswith(text)):
             raise InvalidArgument(f"{self._path} does not end in a result of this command: {OTHER_FILE}")
@@ -100,7 +100,7 @@ def opened_results(path: Path, model: str) -> Iterator[Results]:
     """
     if path == STANDARD:
         sys.stdout.flush()
-        yield Results(path, sys.stdout.fileno(), model, passing=True)
+        yield Results(path, sys.stdout.fileno(), model, streamed=True)
         return
     if is_stream(path):
         try:
@@ -108,7 +108,7 @@ def opened_results(path: Path, model: str) -> Iterator[Results]:
         except OSError as error:
             raise InvalidArgument(f"{path} can't be written: {error.strerror}") from None
         try:
-            yield Results(path, descriptor, model, passing=True)
+            yield Results(path, descriptor, model, streamed=True)
         finally:
             os.close(descriptor)
         return

@@ -45,14 +45,14 @@ class Case:
         """
         if self.kind == "sentence":
             return _compiled(self.source).fullmatch(text) is not None
-        admits = _validator(self.source)
+        is_valid = _validator(self.source)
         try:
-            return admits(json.loads(text, parse_constant=_not_json))
+            return is_valid(json.loads(text, parse_constant=_not_json))
         except (ValueError, RecursionError):  # also jsonschema_rs's limits: lone surrogates, huge numbers
             return False
 
     def found_in(self, text: str) -> bool:
-        """Whether some part of a text is valid, for the framing `search`; for JSON, a whole value.
+        """Whether some part of a text is valid, for the framing `search`. For JSON, the part is a complete value.
 
         >>> from diffinity.constraints import JsonSchema
         >>> Case("n", "github", JsonSchema({"type": "array"}), "json", '{"type": "array"}').found_in("so [1, 2]!")

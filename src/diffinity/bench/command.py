@@ -19,7 +19,7 @@ from diffinity.errors import InvalidArgument
 app = typer.Typer(name="bench", help="The paper's experiments, with every system in them.", no_args_is_help=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 out_console = Console(highlight=False)
-QUIET_SECONDS = 30.0  # between two lines of progress where there is no terminal
+QUIET_SECONDS = 30.0  # between two lines of progress if stderr is not a terminal
 
 SuiteArgument = Annotated[
     str,
@@ -27,7 +27,7 @@ SuiteArgument = Annotated[
 ]
 ModelOption = Annotated[str | None, typer.Option("--model", help="Diffusion model: folder or hub id.")]
 ScorerOption = Annotated[
-    str, typer.Option(help="What measures perplexity: embedded-autoregressive, a folder, hf:NAME, or none.")
+    str, typer.Option(help="Model that measures perplexity: embedded-autoregressive, a folder, hf:NAME, or none.")
 ]
 
 
@@ -38,14 +38,14 @@ def run(
     quick: Annotated[bool, typer.Option("--quick", help="Few constraints, few samples: some minutes.")] = False,
     systems: Annotated[
         list[str] | None,
-        typer.Option("--systems", help="Names or groups (all, ours, baselines), with commas or given again."),
+        typer.Option("--systems", help="Names or groups (all, ours, baselines), separated by commas; repeatable."),
     ] = None,
     samples: Annotated[int | None, typer.Option(help="Samples of each constraint.", min=1)] = None,
     length: Annotated[int | None, typer.Option(help="Tokens of a text.", min=2)] = None,
     steps: Annotated[int | None, typer.Option(help="Denoising steps.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same run.", min=0)] = 0,
     jobs: Annotated[
-        int | None, typer.Option(help="Processes; as many as there are cores, and 1 for latency.", min=1)
+        int | None, typer.Option(help="Number of processes. Default: one per core; 1 for latency.", min=1)
     ] = None,
     ray: Annotated[bool, typer.Option("--ray", help="On a Ray cluster, with --jobs actors.")] = False,
     schemas: Annotated[
@@ -57,7 +57,7 @@ def run(
     autoregressive: Annotated[str | None, typer.Option(help="Autoregressive model: folder or hf:NAME.")] = None,
     masked: Annotated[str | None, typer.Option(help="Masked model: folder or hf:NAME.")] = None,
     retry_errors: Annotated[
-        bool, typer.Option("--retry-errors", help="Try again what failed in an earlier session.")
+        bool, typer.Option("--retry-errors", help="Run failed constraints of earlier sessions again.")
     ] = False,
     judge_url: Annotated[str | None, typer.Option(help="Base URL of a judge of fluency, ending in /v1.")] = None,
     judge_model: Annotated[str | None, typer.Option(help="The judge's model.")] = None,
@@ -67,7 +67,7 @@ def run(
     ] = None,
     judge_samples: Annotated[int, typer.Option(help="Samples of each system that are judged.", min=1)] = 50,
 ) -> None:
-    """Run a suite; every sample is written as it comes, and the same command resumes a stopped run.
+    """Run a suite. Every sample is stored at once, and the same command resumes a stopped run.
 
     Example: diffinity bench run natural-language --quick --out runs/first
     """
@@ -98,7 +98,9 @@ def run(
     for name, reason in outcome.unavailable.items():
         err.print(f"{name} did not run: {reason}", style="yellow")
     if not outcome.complete:
-        err.print(f"stopped; all that was done is in {out}, and the same command resumes", style="yellow")
+        err.print(
+            f"stopped; the finished samples are in {out}, and the same command resumes the run", style="yellow"
+        )
         raise typer.Exit(130)
     if judge_url is not None and judge_model is not None:
         _judge(out, judge_url, judge_model, judge_api, judge_key_variable, judge_samples)
@@ -108,9 +110,9 @@ def run(
 @app.command()
 def join(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs of one suite with the same settings.")],
-    out: Annotated[Path, typer.Option(help="New folder for the run that has the samples of all.")],
+    out: Annotated[Path, typer.Option(help="New folder for the joined run.")],
 ) -> None:
-    """Make one run of several that were made apart: other systems, other machines.
+    """Join runs of one suite, for example of different systems or from different machines, into one run.
 
     Example: diffinity bench join runs/a runs/b --out runs/both
     """
@@ -126,7 +128,7 @@ def report(
     out: Annotated[Path, typer.Option(help="Folder for report.md, report.html, results.csv and plots.")],
     scorer: ScorerOption = "embedded-autoregressive",
 ) -> None:
-    """Write what runs found: tables, plots and all samples, as Markdown, HTML, CSV and JSON lines.
+    """Write a report of runs: tables, plots and all samples, as Markdown, HTML, CSV and JSON lines.
 
     Example: diffinity bench report runs/first --out report
     """
@@ -144,10 +146,10 @@ def report(
 @app.command()
 def compare(
     a: Annotated[str, typer.Argument(help="Folder of a run, or FOLDER:SYSTEM.")],
-    b: Annotated[str, typer.Argument(help="What is compared with it.")],
+    b: Annotated[str, typer.Argument(help="Folder of a run, or FOLDER:SYSTEM, to compare with A.")],
     scorer: ScorerOption = "embedded-autoregressive",
 ) -> None:
-    """Say what is better or worse in B than in A, case by case.
+    """Compare B with A case by case: which measures are better, and which are worse.
 
     Example: diffinity bench compare runs/first:paper runs/first:auto
     """
@@ -192,7 +194,7 @@ def _judge(out: Path, url: str, model: str, api: str, key_variable: str | None, 
         try:
             ask_judge(read_run(out), judge, samples_per_system, on_progress=show)
         except JudgeError as error:
-            raise JudgeError(f"{error}. The samples are all kept; the same command asks again") from None
+            raise JudgeError(f"{error}. All samples are stored; the same command asks the judge again") from None
 
 
 @contextmanager
@@ -221,7 +223,7 @@ def _progress() -> Iterator[Any]:
 
 
 def _duration(seconds: float) -> str:
-    """Hours, minutes and seconds, as far as they matter.
+    """A duration in hours and minutes, in minutes and seconds, or in seconds.
 
     >>> _duration(3700), _duration(42)
     ('1 h 01 min', '42 s')

@@ -1,4 +1,4 @@
-"""`diffinity bench compare`: what changed between two runs, or between two systems, case by case."""
+"""`diffinity bench compare`: the differences between two runs, or between two systems, case by case."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Verdict = Literal["better", "worse", "no difference found", "the same", "not mea
 
 @dataclass(frozen=True)
 class Difference:
-    """The change of one measure from A to B on the cases of both.
+    """The change of one measure from A to B, over the cases that both have.
 
-    `change` is a difference for satisfaction, else a ratio; its interval is by a paired bootstrap over cases.
+    `change` is a difference for satisfaction, else a ratio. Its interval comes from a paired bootstrap over cases.
     """
 
     system: str
@@ -39,9 +39,9 @@ class Difference:
 
 
 def compare(a: str, b: str, *, scorer: str | None = EMBEDDED_SCORER) -> list[Difference]:
-    """Compare B with A. Both are the folder of a run, or `FOLDER:SYSTEM` for one system of a run.
+    """Compare B with A. Each is the folder of a run, or `FOLDER:SYSTEM` for one system of a run.
 
-    Two runs are compared system by system; two systems are compared on the cases of both.
+    Two runs are compared system by system; two systems are compared on the cases that both have.
     """
     (path_a, system_a), (path_b, system_b) = _named(a), _named(b)
     results_a = read_results(path_a, scorer)
@@ -102,8 +102,8 @@ def _difference(
     """The change of a measure; differences of logarithms become ratios."""
     measure = measure.removeprefix("log ")
     if not len(pairs):
-        nothing = Interval(math.nan, math.nan, math.nan)
-        return Difference(system, measure, math.nan, math.nan, nothing, 0, "not measured")
+        not_measured = Interval(math.nan, math.nan, math.nan)
+        return Difference(system, measure, math.nan, math.nan, not_measured, 0, "not measured")
     change = bootstrap(pairs[:, 1] - pairs[:, 0], transform=np.exp if ratio else None, resamples=RESAMPLES)
     a, b = (float(np.exp(mean)) if ratio else float(mean) for mean in pairs.mean(axis=0))
     return Difference(system, measure, a, b, change, len(pairs), verdict(change, higher_is_better, ratio))
@@ -115,12 +115,12 @@ def verdict(change: Interval, higher_is_better: bool, ratio: bool) -> Verdict:
     >>> verdict(Interval(0.2, 0.1, 0.3), True, False), verdict(Interval(1.1, 0.9, 1.3), False, True)
     ('better', 'no difference found')
     """
-    none = 1.0 if ratio else 0.0
-    if change.low == change.high == none:
+    no_change = 1.0 if ratio else 0.0
+    if change.low == change.high == no_change:
         return "the same"
-    if change.low <= none <= change.high:
+    if change.low <= no_change <= change.high:
         return "no difference found"
-    return "better" if (change.low > none) == higher_is_better else "worse"
+    return "better" if (change.low > no_change) == higher_is_better else "worse"
 
 
 def as_table(comparison: Sequence[Difference]) -> Table:
@@ -147,7 +147,7 @@ def as_table(comparison: Sequence[Difference]) -> Table:
         )
     note = "B against A on the same constraints; brackets: 95% paired bootstrap intervals over constraints."
     columns = ("system", "measure", "A", "B", "change", "constraints", "verdict")
-    return Table("Comparison", columns, tuple(rows), (note,), worded=(1, 6))
+    return Table("Comparison", columns, tuple(rows), (note,), text_columns=(1, 6))
 
 
 def _share(value: float) -> str:
@@ -166,7 +166,7 @@ def _expressible(rows: Mapping[str, list[SampleRow]]) -> dict[str, list[SampleRo
 
 
 def _satisfied(rows: Sequence[SampleRow]) -> float:
-    """A case that failed has no valid sample."""
+    """The share of valid samples; a failed case has none."""
     return sum(bool(row.valid) for row in rows) / len(rows)
 
 

@@ -36,7 +36,7 @@ def word_tokenizer(texts: Sequence[str]) -> Tokenizer:
     """
     split = pre_tokenizers.ByteLevel(add_prefix_space=False)
     words = dict.fromkeys(word for text in texts for word, _ in split.pre_tokenize_str(text))
-    ids = {word: at for at, word in enumerate([END_OF_TEXT, *words])}
+    ids = {word: token_id for token_id, word in enumerate([END_OF_TEXT, *words])}
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token=END_OF_TEXT))
     tokenizer.pre_tokenizer = split
     tokenizer.decoder = decoders.ByteLevel()
@@ -74,41 +74,41 @@ def masked_autoregressive(
     >>> starts.accepts(masked_autoregressive(model, starts, n=1, length=5)[0].tolist())
     True
     """
-    chain, moves = model.chain, transition_matrix(model)
-    spelled = np.zeros((chain.token.shape[0], model.embedding.shape[0]))  # (K, V): the last token of a context
-    spelled[np.arange(chain.token.shape[0]), chain.token] = 1.0
+    chain, transitions = model.chain, transition_matrix(model)
+    token_of_context = np.zeros((chain.token.shape[0], model.embedding.shape[0]))  # (K, V), one-hot
+    token_of_context[np.arange(chain.token.shape[0]), chain.token] = 1.0
     automaton.check_feasible(length)
     live = automaton.live(length)
     table = automaton.next[:, automaton.class_of].astype(np.int64)  # (S, V)
     draws = np.random.default_rng(seed).random((n, length))  # row i is the same for every n
     ids = np.zeros((n, length), np.int64)
     state = np.zeros(n, np.int64)
-    belief = np.zeros((n, 0))
+    p_context = np.zeros((n, 0))
     for k in range(length):
-        ahead = np.tile(chain.start, (n, 1)) if k == 0 else belief @ moves
+        p_next_context = np.tile(chain.start, (n, 1)) if k == 0 else p_context @ transitions
         allowed = (table[state] >= 0) & live[k + 1][table[state]]  # (n, V)
-        share = (ahead @ spelled) * allowed
-        for fallback in (chain.jump @ spelled, np.ones(spelled.shape[1])):
-            stuck = share.sum(axis=1) == 0.0
-            share[stuck] = fallback * allowed[stuck]
-            ahead[stuck] = chain.jump
-        ids[:, k] = drawn(share, draws[:, k])
-        belief = ahead * (chain.token == ids[:, k, None])
-        belief[belief.sum(axis=1) == 0.0] = chain.jump
-        belief /= belief.sum(axis=1, keepdims=True)
+        weights = (p_next_context @ token_of_context) * allowed
+        for fallback in (chain.jump @ token_of_context, np.ones(token_of_context.shape[1])):
+            stuck = weights.sum(axis=1) == 0.0
+            weights[stuck] = fallback * allowed[stuck]
+            p_next_context[stuck] = chain.jump
+        ids[:, k] = drawn(weights, draws[:, k])
+        p_context = p_next_context * (chain.token == ids[:, k, None])
+        p_context[p_context.sum(axis=1) == 0.0] = chain.jump
+        p_context /= p_context.sum(axis=1, keepdims=True)
         state = table[state, ids[:, k]]
     return ids
 
 
-def drawn(share: NDArray[np.float64], draws: NDArray[np.float64]) -> NDArray[np.int64]:
-    """A drawn column for each row of `share` (n, V), by `draws` (n,) in [0, 1); a share of 0 is never drawn.
+def drawn(weights: NDArray[np.float64], draws: NDArray[np.float64]) -> NDArray[np.int64]:
+    """A column drawn for each row of `weights` (n, V), by `draws` (n,) in [0, 1); weight 0 is never drawn.
 
     >>> drawn(np.array([[1.0, 3.0, 0.0]] * 2), np.array([0.2, 0.999])).tolist()
     [0, 1]
     """
-    cumulated = share.cumsum(axis=1)
-    columns = (cumulated <= draws[:, None] * cumulated[:, -1:]).sum(axis=1)
-    last = share.shape[1] - 1 - (share[:, ::-1] > 0).argmax(axis=1)
+    cumulative = weights.cumsum(axis=1)
+    columns = (cumulative <= draws[:, None] * cumulative[:, -1:]).sum(axis=1)
+    last = weights.shape[1] - 1 - (weights[:, ::-1] > 0).argmax(axis=1)
     return np.minimum(columns, last)
 
 
@@ -144,7 +144,7 @@ class Weighted:
 
 @dataclass(frozen=True)
 class Draws:
-    """Exact draws from a model's last distributions, in chunks of `rows` latents.
+    """Exact draws from the final token distributions of a model, in chunks of `rows` latents.
 
     >>> import diffinity as dy
     >>> draws = Draws(dy.fit_markov(["a b.", "b a."]), length=5, steps=4)
@@ -159,7 +159,7 @@ class Draws:
     rows: int = 4096
 
     def unguided(self, n: int) -> Tensor:
-        """The last logits (n, L, V) of the model without guidance."""
+        """The final logits (n, L, V) of the model without guidance."""
         return self._logits(n, lambda _: None)
 
     def unconstrained(self, logits: Tensor) -> Tensor:
@@ -180,9 +180,9 @@ class Draws:
     def by_particles(self, automaton: TokenAutomaton, n: int, k: int, proposal: str = "posterior") -> Weighted:
         """n token strings, each from K weighted trajectories."""
         tokens, evidence, ess = [], [], []
-        at_once = max(1, self.rows // k)
-        for first in range(0, n, at_once):
-            seeds = [(self.seed, i) for i in range(first, min(first + at_once, n))]
+        strings_per_chunk = max(1, self.rows // k)
+        for first in range(0, n, strings_per_chunk):
+            seeds = [(self.seed, i) for i in range(first, min(first + strings_per_chunk, n))]
             run = sample_particles(
                 self.model,
                 [automaton] * len(seeds),

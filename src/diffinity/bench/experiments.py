@@ -50,11 +50,11 @@ class Size:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A suite: its systems run on its cases, each system once for every value of `option`, if there is one."""
+    """A suite: its systems run on its cases, each system once for every value of `option` if the suite has one."""
 
     name: str
     about: str
-    of: tuple[Literal["natural-language", "json"], ...]
+    case_suites: tuple[Literal["natural-language", "json"], ...]
     systems: tuple[str, ...]
     full: Size
     quick: Size
@@ -62,20 +62,20 @@ class Experiment:
     option: str | None = None
     values: tuple[Any, ...] = ()
     quick_values: tuple[Any, ...] | None = None
-    plain: tuple[str, ...] = ()  # systems that run without the option
+    systems_without_option: tuple[str, ...] = ()
 
     def names(self, systems: Sequence[str] | None, quick: bool) -> list[str]:
-        """The systems to run, with their options; `systems` replaces the suite's own.
+        """The systems to run, with their options; `systems` replaces the suite's default systems.
 
         >>> EXPERIMENTS["scale"].names(["paper"], quick=True)
         ['paper@scale=1.0', 'paper@scale=2.5']
         """
-        usual = self.quick_systems if quick and self.quick_systems is not None else self.systems
-        named = chosen_systems(systems if systems else usual)
+        default_systems = self.quick_systems if quick and self.quick_systems is not None else self.systems
+        system_names = chosen_systems(systems if systems else default_systems)
         if self.option is None:
-            return named
+            return system_names
         values = self.quick_values if quick and self.quick_values else self.values
-        return [*variants(named, self.option, values), *(() if systems else self.plain)]
+        return [*variants(system_names, self.option, values), *(() if systems else self.systems_without_option)]
 
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -109,14 +109,14 @@ EXPERIMENTS: dict[str, Experiment] = {
             option="scale",
             values=(1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5),
             quick_values=(1.0, 2.5),
-            plain=("unconstrained",),
+            systems_without_option=("unconstrained",),
         ),
         Experiment(
             "latency",
             "time per sample against transitions, at batch 1, 4 and 16",
             ("natural-language", "json"),
             ("unconstrained", "path", "auto", "paper"),
-            Size(2, 3),  # here the number of calls
+            Size(2, 3),  # 3 calls per case
             Size(1, 1),
             option=PER_CALL,
             values=(1, 4, 16),
@@ -150,7 +150,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             Size(1, 4),
             option="framing",
             values=tuple(framing.name for framing in json_suite.FRAMINGS),
-            plain=("unconstrained",),
+            systems_without_option=("unconstrained",),
         ),
     )
 }
@@ -202,12 +202,12 @@ def select_cases(
     quick: bool = False,
 ) -> tuple[list[Case], list[json_suite.Skipped]]:
     """The cases of a suite that fit the length, and the omitted schemas, with the reason."""
-    if schemas is not None and "json" not in experiment.of:
+    if schemas is not None and "json" not in experiment.case_suites:
         raise InvalidArgument(f"the suite {experiment.name} takes no schemas; json, framings and latency do")
     limit = (experiment.quick if quick else experiment.full).cases_per_category
     cases: list[Case] = []
     skipped: list[json_suite.Skipped] = []
-    for name in experiment.of:
+    for name in experiment.case_suites:
         if name == "json":
             selected = json_suite.chosen(schemas, rule=selection, vocabulary=vocabulary, length=length)
             skipped += selected.skipped
@@ -230,13 +230,13 @@ def named_cases(
     True
     """
     case_of_id: dict[str, Case] = {}
-    for name in experiment.of:
+    for name in experiment.case_suites:
         cases = json_suite.read(schemas).cases if name == "json" else suite(name, seed=seed)
         case_of_id |= {case.id: case for case in cases}
     for row in rows:
         if row.id not in case_of_id or case_of_id[row.id].source != row.source:
             raise InvalidArgument(
-                f"the run has the case {row.id}, which is not or no longer the same in this version's suite "
+                f"the run has the case {row.id}, which is missing or different in this version's suite "
                 f"{experiment.name}: name another folder"
             )
     return [case_of_id[row.id] for row in rows]

@@ -40,17 +40,17 @@ def study_texts() -> list[str]:
     >>> study_texts()[0]
     'The cat ran home.'
     """
-    ends = {"ran home": 3, "saw the dog": 2, "saw the mill": 1, "slept": 2}
+    end_weights = {"ran home": 3, "saw the dog": 2, "saw the mill": 1, "slept": 2}
     weighted = {
-        f"The {age}{animal} {end}.": often * number * share
-        for age, often in {"": 3, "old ": 1}.items()
-        for animal, number in {"cat": 2, "dog": 1}.items()
-        for end, share in ends.items()
+        f"The {age}{animal} {end}.": age_weight * animal_weight * weight
+        for age, age_weight in {"": 3, "old ": 1}.items()
+        for animal, animal_weight in {"cat": 2, "dog": 1}.items()
+        for end, weight in end_weights.items()
     }
     weights_after_it = {"was cold": 24, "was late": 18, "was late and cold": 12, "rained": 18, "ran home": 8}
     weights_after_it |= {"was the old dog": 8, "saw the old mill": 6, "slept late": 4}
-    weighted |= {f"It {end}.": share for end, share in weights_after_it.items()}
-    return [text for text, share in weighted.items() for _ in range(share)]
+    weighted |= {f"It {end}.": weight for end, weight in weights_after_it.items()}
+    return [text for text, weight in weighted.items() for _ in range(weight)]
 
 
 def study_model() -> MarkovLM:
@@ -90,7 +90,7 @@ def conditional(
     >>> {text: round(share, 3) for text, share in conditional(model, late, 8, smallest=0.01)[1].items()}
     {'It was late and cold.': 0.399, 'It was late.': 0.6, '(any other text)': 0.001}
     """
-    moves, token = transition_matrix(model), model.chain.token
+    transitions, token = transition_matrix(model), model.chain.token
     live = automaton.live(length)
     p_language = float(model.log_acceptance(automaton, length=length).exp())
     shares: dict[str, float] = {}
@@ -102,12 +102,12 @@ def conditional(
             text = text_of(model, list(ids))
             shares[text] = shares.get(text, 0.0) + float(mass.sum()) / p_language
             continue
-        after = mass @ moves if ids else model.chain.start
-        for v in np.unique(token[after > 0]).tolist():
+        next_mass = mass @ transitions if ids else model.chain.start
+        for v in np.unique(token[next_mass > 0]).tolist():
             next_state = int(automaton.next[state, automaton.class_of[v]])
-            reached = np.where(token == v, after, 0.0)
-            if next_state >= 0 and live[len(ids) + 1, next_state] and reached.sum() >= smallest * p_language:
-                prefixes.append(((*ids, v), next_state, reached))
+            token_mass = np.where(token == v, next_mass, 0.0)
+            if next_state >= 0 and live[len(ids) + 1, next_state] and token_mass.sum() >= smallest * p_language:
+                prefixes.append(((*ids, v), next_state, token_mass))
     return p_language, {**dict(sorted(shares.items())), OTHER: max(0.0, 1.0 - sum(shares.values()))}
 
 
@@ -131,8 +131,8 @@ def expected_total_variation(truth: Mapping[str, float], n: int) -> float:
     for p in truth.values():
         if 0.0 < p < 1.0:
             m = math.floor(n * p) + 1
-            log_ways = math.lgamma(n + 1) - math.lgamma(m + 1) - math.lgamma(n - m + 1)
-            total += 2 * m * math.exp(log_ways + m * math.log(p) + (n - m + 1) * math.log1p(-p)) / n
+            log_binomial = math.lgamma(n + 1) - math.lgamma(m + 1) - math.lgamma(n - m + 1)
+            total += 2 * m * math.exp(log_binomial + m * math.log(p) + (n - m + 1) * math.log1p(-p)) / n
     return 0.5 * total
 
 
@@ -163,7 +163,7 @@ class Study:
     constraints: tuple[str, ...] = tuple(study_constraints())
 
     def only(self, methods: Sequence[str]) -> Study:
-        """The part of the study with some guidance methods; the number of unguided samples is that of each method.
+        """The part of the study with some guidance methods; its pool has only `samples` unguided samples.
 
         >>> Study().only(["chain"]).particles
         (('chain', (4, 16)),)
@@ -186,9 +186,9 @@ QUICK = Study(
 def measure(study: Study, progress: Callable[[str], None] = lambda _: None) -> Iterator[Row]:
     """The rows of the study, one at a time; deterministic except for `seconds`.
 
-    `method` is "rejection" (the model's own samples that happen to be in L), "decoding" (the model's own last
-    distributions, drawn from given L), "autoregressive", a guidance, or "particles" with the guidance that
-    proposes.
+    `method` is "rejection" (the unguided samples that are in L), "decoding" (draws given L from the final
+    distributions of unguided runs), "autoregressive", a guidance, or "particles (GUIDANCE)", where the guidance
+    proposes the steps.
 
     >>> row = next(measure(Study(samples=4, steps=4, pool=8)))
     >>> row["constraint"], row["method"], row["n"]
@@ -223,7 +223,7 @@ def measure(study: Study, progress: Callable[[str], None] = lambda _: None) -> I
 
 
 def distance(model: MarkovLM, tokens: Tensor, truth: Mapping[str, float]) -> Row:
-    """The distance of the texts of tokens (n, L) from the target, and the expected distance of n exact draws."""
+    """The total variation between the texts of tokens (n, L) and `truth`, and its expectation for exact draws."""
     texts = [text_of(model, ids) for ids in tokens.tolist()]
     if not texts:
         return {"n": 0, "tv": math.nan, "tv_floor": math.nan}
@@ -240,7 +240,7 @@ def _other_systems(
     pool: Tensor,
     progress: Callable[[str], None],
 ) -> Iterator[tuple[Tensor, Row]]:
-    """The token strings (n, L) of every system except rejection, with their names."""
+    """The token strings (n, L) of every system except rejection, with the fields of its row."""
     n = study.samples
     started = time.perf_counter()
 
@@ -257,8 +257,8 @@ def _other_systems(
     for method in study.methods:
         for scale in study.scales:
             yield draws.guided(automaton, n, method, scale), timed(method=method, scale=scale)
-    for proposal, numbers in study.particles:
-        for k in numbers:
+    for proposal, particle_counts in study.particles:
+        for k in particle_counts:
             run = draws.by_particles(automaton, n, k, proposal)
             diagnostics = {"log_evidence": run.log_evidence, "ess": run.ess}
             yield run.tokens, timed(method=f"particles ({proposal})", scale=1.0, K=k, **diagnostics)
@@ -305,8 +305,8 @@ def write_rows(rows: Iterable[Row], path: Path) -> list[Row]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m diffinity.bench.fidelity")
-    parser.add_argument("--out", type=Path, required=True, help="JSON lines, one row each")
-    parser.add_argument("--samples", type=int, help="per row")
+    parser.add_argument("--out", type=Path, required=True, help="file for the rows, as JSON lines")
+    parser.add_argument("--samples", type=int, help="samples per row")
     parser.add_argument("--steps", type=int, help="denoising steps")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="a small version, half a minute")

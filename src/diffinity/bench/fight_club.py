@@ -1,12 +1,12 @@
-"""The Fight Club experiment: do sentences that may start with `The` or `It` keep the model's own proportion?
+"""The Fight Club experiment: do constrained samples start with `The` or `It` as often as the model would?
 
     python -m diffinity.bench.fight_club --out rows.jsonl [--samples 2000] [--steps 64] [--quick]
     python -m diffinity.bench.fight_club --out rows.jsonl --systems auto particles-4 llguidance [--length 32] …
 
-Left-to-right masking chooses the first word by its own probability, whatever may follow it. The true share also
-depends on the probability of all continuations. Without `--systems` all methods run on the exact Markov model, and
-the true share is exact. With `--systems`, the systems of the registry run, and the diffusion model's true share is
-estimated.
+Left-to-right masking chooses the first word by its marginal probability, without regard to what may follow. The
+true share also depends on the probability of all continuations. Without `--systems` all methods run on the exact
+Markov model, and the true share is exact. With `--systems`, the systems of the registry run, and the diffusion
+model's true share is estimated.
 """
 
 from __future__ import annotations
@@ -120,12 +120,12 @@ def count(texts: Sequence[str], constraint: Constraint) -> Row:
     >>> row["share_the"], row["started"], row["satisfied"]
     (0.5, 2, 1)
     """
-    the = sum(THE.match(text) is not None for text in texts)
-    started = the + sum(IT.match(text) is not None for text in texts)
-    share = the / started if started else math.nan
-    error = math.sqrt(share * (1.0 - share) / started) if started else math.nan
+    n_the = sum(THE.match(text) is not None for text in texts)
+    n_started = n_the + sum(IT.match(text) is not None for text in texts)
+    share = n_the / n_started if n_started else math.nan
+    error = math.sqrt(share * (1.0 - share) / n_started) if n_started else math.nan
     satisfied = sum(constraint.accepts(text) for text in texts)
-    return {"n": len(texts), "started": started, "share_the": share, "error": error, "satisfied": satisfied}
+    return {"n": len(texts), "started": n_started, "share_the": share, "error": error, "satisfied": satisfied}
 
 
 @dataclass(frozen=True)
@@ -214,12 +214,12 @@ def measure(study: Study, progress: Callable[[str], None] = lambda _: None) -> I
         for method, scale in study.guided:
             began = time.perf_counter()
             yield row(f"{method}@scale={scale}", draws.guided(automaton, n, method, scale), began)
-        for proposal, numbers in study.particles:
-            for k in numbers:
+        for proposal, particle_counts in study.particles:
+            for k in particle_counts:
                 began = time.perf_counter()
                 tokens = draws.by_particles(automaton, n, k, proposal).tokens
-                by = "" if proposal == "posterior" else f" ({proposal})"
-                yield row(f"particles-{k}{by}", tokens, began)
+                suffix = "" if proposal == "posterior" else f" ({proposal})"
+                yield row(f"particles-{k}{suffix}", tokens, began)
 
 
 def measure_systems(
@@ -282,16 +282,16 @@ def table(rows: Sequence[Row]) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m diffinity.bench.fight_club")
-    parser.add_argument("--out", type=Path, required=True, help="JSON lines, one row each")
-    parser.add_argument("--samples", type=int, help="per row")
+    parser.add_argument("--out", type=Path, required=True, help="file for the rows, as JSON lines")
+    parser.add_argument("--samples", type=int, help="samples per row")
     parser.add_argument("--steps", type=int, help="denoising steps")
     parser.add_argument("--length", type=int, default=32, help="tokens, for --systems")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--methods", nargs="+", help="only these guidances, alone and as proposals of particles")
     parser.add_argument("--particles", type=int, nargs="+", help="numbers of trajectories")
-    parser.add_argument("--regexes", nargs="+", choices=list(REGEXES), help="only these")
+    parser.add_argument("--regexes", nargs="+", choices=list(REGEXES), help="only these regexes")
     parser.add_argument("--quick", action="store_true", help="a small version, half a minute")
-    parser.add_argument("--systems", nargs="+", help="names of the registry, in place of the exact model")
+    parser.add_argument("--systems", nargs="+", help="systems of the registry to run instead of the exact model")
     parser.add_argument("--diffusion", help="folder or hub id; the embedded model if not given")
     parser.add_argument("--autoregressive", help="folder or hub id; the embedded model if not given")
     options = parser.parse_args(arguments)

@@ -18,8 +18,8 @@ from itertools import pairwise
 from diffinity.errors import DiffinityError
 
 PROGRAMS = ("link-parser", "hunspell")
-MOST_WORDS = 30  # of a sentence, to be parsed
-AT_ONCE = 200  # sentences given to one process of the parser
+MAX_WORDS = 30  # longer sentences are not parsed
+SENTENCES_PER_PROCESS = 200  # that one process of the parser reads
 PARSE_SECONDS = 4  # per sentence
 
 _PLAIN = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'", "–": "-", "—": " - ", "…": "...", "\u00a0": " "})
@@ -66,7 +66,7 @@ class GrammarCounts:
     """
 
     sentences: int = 0  # with a suitable length for the parser
-    parsed: int = 0  # as a whole
+    parsed: int = 0  # completely
     clean: int = 0  # parsed, without a non-word or a doubled word
     words: int = 0
     non_words: int = 0  # in no dictionary
@@ -109,37 +109,41 @@ def sentences(text: str) -> list[str]:
     >>> sentences("User: Hello there. How are you?")
     ['Hello there.', 'How are you?']
     """
-    divided = []
+    text_sentences = []
     for line in text.translate(_PLAIN).splitlines():
-        spoken = re.sub(r"^(User|System|Assistant):\s*", "", line.strip())
-        for part in _SENTENCE_END.split(spoken):
+        utterance = re.sub(r"^(User|System|Assistant):\s*", "", line.strip())
+        for part in _SENTENCE_END.split(utterance):
             sentence = part.strip()
             if sentence.count('"') % 2:  # the parser fails on an unpaired quotation mark
                 sentence = sentence.strip("\"'").strip()
             if re.search("[A-Za-z]", sentence):
-                divided.append(sentence)
-    return divided
+                text_sentences.append(sentence)
+    return text_sentences
 
 
 def judge(texts: Sequence[str]) -> list[list[Verdict]]:
     """The verdicts on the sentences of each text; `available()` must hold."""
-    divided = [sentences(text) for text in texts]
-    every = list(dict.fromkeys(sentence for part in divided for sentence in part))
-    words = {sentence: _words(sentence) for sentence in every}
-    unknown = _misspelt({form for its_words in words.values() for word in its_words for form in _forms(word)})
-    to_parse = [sentence for sentence in every if 1 < len(words[sentence]) <= MOST_WORDS]
+    sentences_of_texts = [sentences(text) for text in texts]
+    unique_sentences = list(
+        dict.fromkeys(sentence for text_sentences in sentences_of_texts for sentence in text_sentences)
+    )
+    words = {sentence: _words(sentence) for sentence in unique_sentences}
+    unknown = _misspelt(
+        {form for sentence_words in words.values() for word in sentence_words for form in _forms(word)}
+    )
+    to_parse = [sentence for sentence in unique_sentences if 1 < len(words[sentence]) <= MAX_WORDS]
     parsed = dict(zip(to_parse, _parse(to_parse), strict=True))
     verdicts = {
         sentence: Verdict(
             sentence,
-            len(its_words),
-            tuple(word for word in its_words if _forms(word) <= unknown),
-            _doubled(its_words),
+            len(sentence_words),
+            tuple(word for word in sentence_words if _forms(word) <= unknown),
+            _doubled(sentence_words),
             parsed.get(sentence),
         )
-        for sentence, its_words in words.items()
+        for sentence, sentence_words in words.items()
     }
-    return [[verdicts[sentence] for sentence in part] for part in divided]
+    return [[verdicts[sentence] for sentence in text_sentences] for text_sentences in sentences_of_texts]
 
 
 def _words(sentence: str) -> list[str]:
@@ -166,29 +170,29 @@ def _misspelt(words: set[str]) -> set[str]:
     return set(_run(command, "\n".join(sorted(words)) + "\n").split("\n")) - {""}
 
 
-def _parse(every: Sequence[str]) -> list[bool | None]:
+def _parse(sentence_list: Sequence[str]) -> list[bool | None]:
     """Whether each sentence has a complete parse; None if the parser gave up."""
     return [
         verdict
-        for first in range(0, len(every), AT_ONCE)
-        for verdict in _parse_some(every[first : first + AT_ONCE])
+        for first in range(0, len(sentence_list), SENTENCES_PER_PROCESS)
+        for verdict in _parse_some(sentence_list[first : first + SENTENCES_PER_PROCESS])
     ]
 
 
-def _parse_some(every: Sequence[str]) -> list[bool | None]:
+def _parse_some(sentence_list: Sequence[str]) -> list[bool | None]:
     """Parse sentences together; if the parser runs out of time, divide them and parse each half."""
-    verdicts = _parse_together(every)
-    if len(verdicts) == len(every):
+    verdicts = _parse_together(sentence_list)
+    if len(verdicts) == len(sentence_list):
         return verdicts
-    if len(every) == 1:
+    if len(sentence_list) == 1:
         return [None]
-    middle = len(every) // 2
-    return _parse_some(every[:middle]) + _parse_some(every[middle:])
+    middle = len(sentence_list) // 2
+    return _parse_some(sentence_list[:middle]) + _parse_some(sentence_list[middle:])
 
 
-def _parse_together(every: Sequence[str]) -> list[bool | None]:
+def _parse_together(batch: Sequence[str]) -> list[bool | None]:
     options = ["-verbosity=1", "-null=0", "-graphics=0", "-limit=50", f"-timeout={PARSE_SECONDS}", "-spell=0"]
-    lines = [sentence.replace("\n", " ").lstrip("!%*") for sentence in every]  # these begin a command
+    lines = [sentence.replace("\n", " ").lstrip("!%*") for sentence in batch]  # these characters begin a command
     output = _run(["link-parser", "en", *options], "\n".join(lines) + "\n")
     return [match.group(2) not in (None, "0") for match in _VERDICT.finditer(output)]
 

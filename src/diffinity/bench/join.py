@@ -35,7 +35,7 @@ def join(paths: Sequence[Path], out: Path) -> Run:
     """Write the lines of all runs to the new folder `out`; nothing is written if they do not fit together.
 
     They fit if suite, settings, constraints and the weights of shared models are the same, and if no two runs have
-    different lines for one sample. Scores and ratings are copied; trained classifiers are not.
+    different lines for the same sample. Scores and ratings are copied; trained classifiers are not.
 
     >>> join([Path("only/one")], Path("out"))
     Traceback (most recent call last):
@@ -63,8 +63,8 @@ def _samples(runs: Sequence[Run]) -> list[SampleRow]:
     rows: dict[tuple[str, str, int], SampleRow] = {}
     for run in runs:
         for row in run.samples:
-            before = rows.setdefault(row.key, row)
-            if (before.text, before.outcome) != (row.text, row.outcome):
+            earlier = rows.setdefault(row.key, row)
+            if (earlier.text, earlier.outcome) != (row.text, row.outcome):
                 raise RunError(
                     f"{run.path} has another text than a run before it for sample {row.index} of {row.system} on "
                     f"{row.case}: join runs of different systems or constraints"
@@ -77,10 +77,12 @@ def _info(runs: Sequence[Run]) -> dict[str, Any]:
     models: dict[str, Mapping[str, str]] = {}
     for run in runs:
         if run.study or (run.path / STUDY).exists():
-            raise RunError(f"{run.path} is a study of its own ({run.suite}), not samples of constraints")
+            raise RunError(
+                f"{run.path} is a study ({run.suite}); only runs with samples of constraints can be joined"
+            )
         check_same(run.path, run.info, first.info)
         if run.cases != first.cases:
-            raise RunError(f"{run.path} and {first.path} have other constraints")
+            raise RunError(f"{run.path} and {first.path} have different constraints")
         for role, model in run.info.get("models", {}).items():
             if models.setdefault(role, model) != model:
                 raise RunError(f"{run.path} was made with another {role} model than a run before it")

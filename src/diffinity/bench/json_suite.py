@@ -35,12 +35,12 @@ SUBSETS = (
 PAPER_LENGTH = 64
 PAPER_VOCABULARY = 32_768
 PAPER_BYTES = 42_000_000_000  # a GPU of 48 GB minus the 6 GB reserved for the model
-PAPER_CUBIC_STATES = 256  # up to here it multiplies matrices in a tree, beyond it in sequence
+PAPER_CUBIC_STATES = 256  # up to this size it multiplies matrices in a tree, above it in sequence
 
 
 @dataclass(frozen=True)
 class FramingChoice:
-    """One interpretation of "the output is the JSON": our name, the paper's notation, and what it allows."""
+    """One interpretation of "the output is the JSON": our name, the paper's notation, and its meaning."""
 
     name: Framing
     notation: str
@@ -79,14 +79,14 @@ def chosen(
     length: int | None = None,
     framing: Framing = "eos",
 ) -> Selection:
-    """Read the schemas (ours without a source) and select among them, as `read` and `selected` say.
+    """Read the schemas (ours without a source) with `read`, and select among them with `selected`.
 
     >>> chosen().cases[0].category, len(chosen().cases)
     ('Github_trivial', 70)
     """
     readable = read(schemas)
     if schemas is None and rule == "ours" and vocabulary is None:
-        return readable  # a test compiles each of them
+        return readable  # no check: a test compiles each of our schemas
     selection = selected(readable.cases, rule=rule, vocabulary=vocabulary, length=length, framing=framing)
     return Selection(selection.cases, readable.skipped + selection.skipped)
 
@@ -127,12 +127,12 @@ def selected(
 
     "ours": the schema compiles under the current limits and some text satisfies it; if a vocabulary and a length
     are given, a text of this length satisfies it. "paper": in addition, the paper's published program would not
-    refuse it for its memory (`paper_bytes`). The published program also refuses what does not fit the length.
+    refuse it for its memory (`paper_bytes`). That program also refuses schemas that do not fit the length.
     """
     if rule not in ("ours", "paper"):
         raise InvalidArgument(f"the selection rule is 'ours' or 'paper', not {rule!r}")
     if (vocabulary is None) != (length is None):
-        raise InvalidArgument("give a vocabulary and a length together: only both say whether a schema fits")
+        raise InvalidArgument("give a vocabulary and a length together: whether a schema fits depends on both")
     accepted, skipped = [], []
     for case in cases:
         try:
@@ -163,7 +163,7 @@ def _check(case: Case, rule: Rule, vocabulary: Vocabulary | None, length: int | 
         raise InfeasibleConstraint("no text satisfies the schema")
     if rule == "paper" and paper_bytes(dfa.n_states) > PAPER_BYTES:
         raise ConstraintError(
-            f"{dfa.n_states:,} states: the paper's program foresees {paper_bytes(dfa.n_states) / 1e9:,.0f} GB "
+            f"{dfa.n_states:,} states: the paper's program estimates {paper_bytes(dfa.n_states) / 1e9:,.0f} GB "
             f"a sample, more than {PAPER_BYTES / 1e9:.0f}"
         )
     if vocabulary is not None and length is not None:
@@ -175,13 +175,13 @@ def _first_line(refusal: Exception) -> str:
 
 
 def _unique(cases: list[Case]) -> list[Case]:
-    """The cases with unique ids, even if two files or lines have one name."""
+    """The cases with unique ids, even if two files or lines have the same name."""
     count_of_id: dict[str, int] = {}
     unique = []
     for case in cases:
         count_of_id[case.id] = count_of_id.get(case.id, 0) + 1
-        if (times := count_of_id[case.id]) > 1:
-            case = Case(f"{case.id}-{times}", case.category, case.constraint, case.kind, case.source)
+        if (count := count_of_id[case.id]) > 1:
+            case = Case(f"{case.id}-{count}", case.category, case.constraint, case.kind, case.source)
         unique.append(case)
     return unique
 
@@ -231,8 +231,8 @@ def _lines(path: Path) -> Iterator[_Row]:
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as wrong:
-            raise InvalidArgument(f"{path}, line {number} is not JSON: {wrong.msg}") from None
+        except json.JSONDecodeError as error:
+            raise InvalidArgument(f"{path}, line {number} is not JSON: {error.msg}") from None
         if not isinstance(row, dict) or not {"schema", "json_schema"} & row.keys():
             raise InvalidArgument(f'{path}, line {number} has no "schema" (or "json_schema")')
         yield _row(row, path.stem, str(number))
@@ -240,15 +240,15 @@ def _lines(path: Path) -> Iterator[_Row]:
 
 def _row(row: dict[str, Any], subset: str, name: str) -> _Row:
     schema = row["schema"] if "schema" in row else row["json_schema"]
-    named = str(row.get("name") or row.get("unique_id") or name).removesuffix(".json")
-    return _Row(str(row.get("subset") or subset), named, schema)
+    schema_name = str(row.get("name") or row.get("unique_id") or name).removesuffix(".json")
+    return _Row(str(row.get("subset") or subset), schema_name, schema)
 
 
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as wrong:
-        raise InvalidArgument(f"{path} cannot be read: {wrong}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{path} cannot be read: {error}") from None
 
 
 def _hub(subset: str) -> Iterator[_Row]:

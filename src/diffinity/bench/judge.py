@@ -1,7 +1,7 @@
 """Fluency by a language model as judge, over an OpenAI- or Anthropic-compatible endpoint that the user names.
 
-Without an endpoint no request is sent. Texts without an endpoint, or without a usable reply of the judge, have no
-fluency; no value is made up.
+Without an endpoint no request is sent. A text has no fluency if there is no endpoint or no usable reply; no
+value is invented.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from diffinity.errors import Failure, InvalidArgument
 
 NOT_MEASURED = "not measured"
 LOWEST, HIGHEST = 1, 5
-MOST_REPLY_BYTES = 1 << 20
+MAX_REPLY_BYTES = 1 << 20
 RETRIED = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 LONGEST_WAIT = 60.0
 
@@ -157,26 +157,26 @@ class Judge:
         self.parallel = parallel
         self._sleep = sleep
         self._cache = None if cache is None else Path(cache)
-        self._known = _read_cache(self._cache)
+        self._rating_of_key = _read_cache(self._cache)
         self._lock = threading.Lock()
         self._opener = urllib.request.build_opener(_NoRedirect)
 
     def ratings(self, texts: Sequence[str]) -> list[int | None]:
         """A rating from 1 to 5 for each text; None if no attempt gave a usable answer."""
         keys = [self.endpoint.key_of(text) for text in texts]
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._rating_of_key}
         if missing:
             with ThreadPoolExecutor(self.parallel) as pool:
                 for _ in pool.map(self._ask, missing, missing.values()):
                     pass
-        return [self._known.get(key) for key in keys]
+        return [self._rating_of_key.get(key) for key in keys]
 
     def _ask(self, key: str, text: str) -> None:
         rating = self._rate(text)
         if rating is None:
             return
         with self._lock:
-            self._known[key] = rating
+            self._rating_of_key[key] = rating
             if self._cache is not None:
                 self._cache.parent.mkdir(parents=True, exist_ok=True)
                 with self._cache.open("a", encoding="utf-8") as file:
@@ -188,10 +188,10 @@ class Judge:
         for attempt in range(self.endpoint.attempts):
             try:
                 failure, rating = None, parse_rating(self._reply(text))
-            except _Again as again:
-                failure = JudgeError(f"the judge at {self.endpoint.url} did not answer: {again.reason}")
+            except _Retry as retry:
+                failure = JudgeError(f"the judge at {self.endpoint.url} did not answer: {retry.reason}")
                 if attempt + 1 < self.endpoint.attempts:
-                    self._sleep(min(LONGEST_WAIT, again.wait if again.wait is not None else 2.0**attempt))
+                    self._sleep(min(LONGEST_WAIT, retry.wait if retry.wait is not None else 2.0**attempt))
                 continue
             if rating is not None:
                 return rating
@@ -206,16 +206,16 @@ class Judge:
         request = urllib.request.Request(endpoint.url, body, endpoint.headers(), method="POST")
         try:
             with self._opener.open(request, timeout=endpoint.timeout) as response:
-                content = response.read(MOST_REPLY_BYTES)
+                content = response.read(MAX_REPLY_BYTES)
         except urllib.error.HTTPError as error:
             with error:
                 message = error.read(500).decode(errors="replace").strip()
             reason = f"HTTP {error.code}: {message.splitlines()[0] if message else error.reason}"
             if error.code in RETRIED:
-                raise _Again(reason, _wait(error.headers)) from None
+                raise _Retry(reason, _wait(error.headers)) from None
             raise JudgeError(f"the judge at {endpoint.url} refused the request: {reason}") from None
         except (OSError, HTTPException) as error:  # also URLError and timeouts
-            raise _Again(str(getattr(error, "reason", error)) or type(error).__name__) from None
+            raise _Retry(str(getattr(error, "reason", error)) or type(error).__name__) from None
         return _reply_text(content, endpoint)
 
 
@@ -229,7 +229,7 @@ def parse_rating(reply: str) -> int | None:
     return int(match[1]) if match else None
 
 
-class _Again(Exception):
+class _Retry(Exception):
     """A temporary failure: its cause, and the delay that the server requests."""
 
     def __init__(self, reason: str, wait: float | None = None) -> None:

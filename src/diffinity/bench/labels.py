@@ -31,8 +31,10 @@ def place(
     boxes = []
     for (x, y), (width, height) in zip(points, sizes, strict=True):
         candidates = _candidates(x, y, width, height)
-        free = (box for box in candidates if inside(box, bounds) and not any(overlap(box, b) for b in occupied))
-        box = next(free, (x + NEAREST, y - height / 2, x + NEAREST + width, y + height / 2))
+        free_boxes = (
+            box for box in candidates if inside(box, bounds) and not any(overlap(box, b) for b in occupied)
+        )
+        box = next(free_boxes, (x + NEAREST, y - height / 2, x + NEAREST + width, y + height / 2))
         boxes.append(box)
         occupied.append(box)
     return boxes

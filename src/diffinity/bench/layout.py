@@ -21,18 +21,18 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
-    worded: tuple[int, ...] = ()  # the columns besides the first that contain words, not numbers
+    text_columns: tuple[int, ...] = ()  # the columns besides the first that contain words, not numbers
 
     def markdown(self) -> str:
-        """As a table of Markdown.
+        """The table in Markdown.
 
         >>> print(Table("", ("a", "b"), (("x|y", "1"),)).markdown())
         | a | b |
         |---|---:|
         | x\\|y | 1 |
         """
-        sides = ["---" if i == 0 or i in self.worded else "---:" for i in range(len(self.columns))]
-        lines = [self.columns, tuple(sides), *self.rows]
+        alignments = ["---" if i == 0 or i in self.text_columns else "---:" for i in range(len(self.columns))]
+        lines = [self.columns, tuple(alignments), *self.rows]
         table_lines = [
             f"|{'|'.join(line)}|" if i == 1 else f"| {' | '.join(map(_cell, line))} |"
             for i, line in enumerate(lines)

@@ -1,4 +1,4 @@
-"""The measures of the benchmark: satisfaction, pass@k, perplexity, diversity, overhead, with intervals.
+"""The measures of the benchmark: satisfaction, pass@k, perplexity, diversity, overhead, with confidence intervals.
 
 All functions take plain sequences or arrays and do not depend on models or files. The result is NaN if nothing was
 measured.
@@ -147,14 +147,14 @@ def self_bleu(texts: Sequence[str]) -> float:
     lengths = [len(text_words) for text_words in words]
 
     def score(i: int) -> float:
-        def most(n: int) -> Counter[Gram]:
+        def largest(n: int) -> Counter[Gram]:
             allowed: Counter[Gram] = Counter()
             for gram, count in counted[n][i].items():
                 first, second = highest[n][gram]
                 allowed[gram] = second if count == first else first
             return allowed
 
-        return _bleu(words[i], most, lengths[:i] + lengths[i + 1 :])
+        return _bleu(words[i], largest, lengths[:i] + lengths[i + 1 :])
 
     return sum(score(i) for i in range(len(texts))) / len(texts)
 
@@ -204,31 +204,33 @@ def bootstrap(
     >>> bootstrap([1.0, 1.0, 1.0])
     Interval(estimate=1.0, low=1.0, high=1.0)
     """
-    above = np.asarray(totals, np.float64)
-    below = np.ones_like(above) if counts is None else np.asarray(counts, np.float64)
-    if above.ndim != 1 or above.shape != below.shape:
-        raise InvalidArgument(f"totals {above.shape} and counts {below.shape} must be two equal lists")
+    numerators = np.asarray(totals, np.float64)
+    denominators = np.ones_like(numerators) if counts is None else np.asarray(counts, np.float64)
+    if numerators.ndim != 1 or numerators.shape != denominators.shape:
+        raise InvalidArgument(f"totals {numerators.shape} and counts {denominators.shape} must be two equal lists")
     if not 0 < confidence < 1 or resamples < 1:
         raise InvalidArgument(f"confidence must lie between 0 and 1 and resamples be positive, not {confidence}")
-    if not above.size or below.sum() <= 0:
+    if not numerators.size or denominators.sum() <= 0:
         return Interval(math.nan, math.nan, math.nan)
-    drawn = _resampled(above, below, resamples, seed)
-    drawn = drawn[np.isfinite(drawn)]  # a resample may contain no matching sample
-    ends = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
-    values = np.concatenate([[above.sum() / below.sum()], ends])
+    ratios = _resampled(numerators, denominators, resamples, seed)
+    ratios = ratios[np.isfinite(ratios)]  # a resample may contain no matching sample
+    ends = np.quantile(ratios, [(1 - confidence) / 2, (1 + confidence) / 2])
+    values = np.concatenate([[numerators.sum() / denominators.sum()], ends])
     estimate, low, high = (values if transform is None else transform(values)).tolist()
     return Interval(estimate, low, high)
 
 
-def _resampled(above: NDArray[np.float64], below: NDArray[np.float64], n: int, seed: int) -> NDArray[np.float64]:
+def _resampled(
+    numerators: NDArray[np.float64], denominators: NDArray[np.float64], n: int, seed: int
+) -> NDArray[np.float64]:
     """The ratio in each of n resamples, (n,); the counts of the constraints are multinomial."""
     rng = np.random.default_rng(seed)
-    size = above.size
+    size = numerators.size
     ratios = []
     for start in range(0, n, step := max(1, CHUNK // size)):
         weights = rng.multinomial(size, np.full(size, 1 / size), min(step, n - start)).astype(np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):
-            ratios.append((weights @ above) / (weights @ below))
+            ratios.append((weights @ numerators) / (weights @ denominators))
     return np.concatenate(ratios)
 
 

@@ -19,9 +19,9 @@ which their news out use any there see only so his when contact here business wh
 online c e first am been would how were me s services some these click its like service x than find
 """
 WORDS = tuple(_LIST.split())
-OF_EACH = 20
+CASES_PER_TEMPLATE = 20
 N_WORDS: dict[Template, int] = {"prefix": 1, "suffix": 1, "appearance": 2, "between-n": 2, "between": 2}
-MOST_N: dict[Template, int] = {"prefix": 5, "suffix": 3, "between-n": 3}
+MAX_N: dict[Template, int] = {"prefix": 5, "suffix": 3, "between-n": 3}
 LENGTHS = range(3, 13)  # ten word lengths, from common to rare
 
 
@@ -48,13 +48,13 @@ def _distinct(template: Template, n_words: int, seed: int) -> list[Sentence]:
     """The first 20 distinct draws of a template."""
     rng = Random(f"{seed}/{template}")
     sentences: dict[object, Sentence] = {}
-    while len(sentences) < OF_EACH:
+    while len(sentences) < CASES_PER_TEMPLATE:
         words = _draw(rng, n_words)
-        largest = MOST_N.get(template)
+        largest = MAX_N.get(template)
         n = None if largest is None else 1 + len(sentences) % largest
-        # Two words in any order are one constraint, whichever was drawn first.
-        same = frozenset(words) if template == "appearance" else (words, n)
-        sentences.setdefault(same, Sentence(template, words, n, ignore_case=True))
+        # For "appearance" the order of the two words does not matter: both orders are the same constraint.
+        key = frozenset(words) if template == "appearance" else (words, n)
+        sentences.setdefault(key, Sentence(template, words, n, ignore_case=True))
     return list(sentences.values())
 
 

@@ -64,4 +64,4 @@ def summary_table(numbers: Numbers) -> Table | None:
             )
             rows.append((run, system, description, *cells))
     columns = ("run", "system", "", "satisfied", "perplexity of matching", "time over unconstrained")
-    return Table("Summary", columns, tuple(rows), worded=(1, 2)) if rows else None
+    return Table("Summary", columns, tuple(rows), text_columns=(1, 2)) if rows else None

@@ -110,12 +110,12 @@ def table(content: Table) -> str:
 
     def cell(tag: str, i: int, entry: str, row_is_paper: bool = False) -> str:
         classes = ["paper"] if i in paper or row_is_paper else []
-        classes += ["words"] if i in content.worded else []
+        classes += ["words"] if i in content.text_columns else []
         mark = f' class="{" ".join(classes)}"' if classes else ""
         # An interval goes below its estimate, so that tables stay narrow.
         value, bracket, interval = entry.partition(" [") if tag == "td" and i else (entry, "", "")
-        below = f'<span class="interval">[{text(interval)}</span>' if bracket else ""
-        return f"<{tag}{mark}>{text(value)}{below}</{tag}>"
+        interval_html = f'<span class="interval">[{text(interval)}</span>' if bracket else ""
+        return f"<{tag}{mark}>{text(value)}{interval_html}</{tag}>"
 
     rows = ["<tr>" + "".join(cell("th", i, entry) for i, entry in enumerate(content.columns)) + "</tr>"]
     for row in content.rows:

@@ -80,8 +80,8 @@ def trade_off(suite: str, systems: Mapping[str, tuple[Interval, Interval]]) -> P
             axes.errorbar(
                 perplexity.estimate,
                 100 * satisfaction.estimate,
-                xerr=[[max(0.0, end)] for end in _around(perplexity)],
-                yerr=[[100 * max(0.0, end)] for end in _around(satisfaction)],
+                xerr=[[max(0.0, end)] for end in _error_bar(perplexity)],
+                yerr=[[100 * max(0.0, end)] for end in _error_bar(satisfaction)],
                 fmt="o",
                 markersize=5,
                 linewidth=0.8,
@@ -123,10 +123,10 @@ def bars(
         return None
 
     def draw(axes: Any) -> None:
-        places = range(len(finite))
-        ends = [[factor * max(0.0, end) for end in _around(value)] for value in finite.values()]
+        positions = range(len(finite))
+        ends = [[factor * max(0.0, end) for end in _error_bar(value)] for value in finite.values()]
         axes.barh(
-            places,
+            positions,
             [factor * value.estimate for value in finite.values()],
             xerr=list(zip(*ends, strict=True)),
             color=[_colour(system) for system in finite],
@@ -134,26 +134,28 @@ def bars(
         )
         if truth is not None:
             axes.axvline(factor * truth, color="#222222", linestyle="--", linewidth=1.0)
-        axes.set_yticks(places, list(finite))
+        axes.set_yticks(positions, list(finite))
         axes.invert_yaxis()
         axes.set_xlabel(label)
 
     return drawn(f"{suite}-{name}", caption, draw, (7.2, 1.0 + 0.24 * len(finite)))
 
 
-def categories(suite: str, by: Mapping[str, Mapping[str, Summary]], systems: Sequence[str]) -> Plot | None:
-    """Satisfaction per category, one line per system."""
-    drawn_systems = [name for name in systems if name in by]
+def categories(
+    suite: str, category_summaries: Mapping[str, Mapping[str, Summary]], systems: Sequence[str]
+) -> Plot | None:
+    """Satisfaction per category, one bar per system."""
+    drawn_systems = [name for name in systems if name in category_summaries]
     if not drawn_systems:
         return None
-    names = list(next(iter(by.values())))
+    names = list(next(iter(category_summaries.values())))
     width = 0.82 / len(drawn_systems)
 
     def draw(axes: Any) -> None:
         for i, system in enumerate(drawn_systems):
-            values = [100 * by[system][category].satisfaction.estimate for category in names]
-            places = [place + (i - (len(drawn_systems) - 1) / 2) * width for place in range(len(names))]
-            axes.bar(places, values, width, label=system, color=CYCLE[i % len(CYCLE)])
+            values = [100 * category_summaries[system][category].satisfaction.estimate for category in names]
+            positions = [position + (i - (len(drawn_systems) - 1) / 2) * width for position in range(len(names))]
+            axes.bar(positions, values, width, label=system, color=CYCLE[i % len(CYCLE)])
         axes.set_xticks(range(len(names)), names)
         axes.set_ylim(0, 104)
         axes.set_ylabel("satisfied, %")
@@ -186,7 +188,7 @@ def over_option(
                 [factor * interval.estimate for _, interval in points],
                 yerr=list(
                     zip(
-                        *([factor * max(0.0, end) for end in _around(interval)] for _, interval in points),
+                        *([factor * max(0.0, end) for end in _error_bar(interval)] for _, interval in points),
                         strict=True,
                     )
                 ),
@@ -218,7 +220,7 @@ def pairs(suite: str, caption: str, label: str, groups: Mapping[str, Mapping[str
     def draw(axes: Any) -> None:
         for i, (name, values) in enumerate(groups.items()):
             present = [j for j, system in enumerate(systems) if math.isfinite(values[system].estimate)]
-            ends = [[max(0.0, end) for end in _around(values[systems[j]])] for j in present]
+            ends = [[max(0.0, end) for end in _error_bar(values[systems[j]])] for j in present]
             axes.bar(
                 [j + (i - (len(groups) - 1) / 2) * width for j in present],
                 [values[systems[j]].estimate for j in present],
@@ -247,8 +249,8 @@ def latency(results: Results, summaries: Mapping[str, Summary]) -> list[Plot]:
                 points = _times(results, name)
                 base, colour = split(name)[0], CYCLE[i % len(CYCLE)]
                 if base == "unconstrained":
-                    middle = sum(seconds for _, seconds in points) / max(1, len(points))
-                    axes.axhline(middle, color=OTHER, linestyle="--", linewidth=1.0, label="unconstrained")
+                    mean_seconds = sum(seconds for _, seconds in points) / max(1, len(points))
+                    axes.axhline(mean_seconds, color=OTHER, linestyle="--", linewidth=1.0, label="unconstrained")
                 elif points:
                     axes.plot(
                         *zip(*points, strict=True),
@@ -289,12 +291,14 @@ def study_lines(
 
     def draw(axes: Any) -> None:
         for i, (label, points) in enumerate(lines.items()):
-            places = sorted(points)
-            means = [sum(points[place]) / len(points[place]) for place in places]
-            axes.plot(places, means, marker=MARKERS[i % len(MARKERS)], color=CYCLE[i % len(CYCLE)], label=label)
+            x_values = sorted(points)
+            means = [sum(points[x_value]) / len(points[x_value]) for x_value in x_values]
+            axes.plot(x_values, means, marker=MARKERS[i % len(MARKERS)], color=CYCLE[i % len(CYCLE)], label=label)
         if log:
             axes.set_xscale("log", base=2)
-            _plain_ticks(axes.xaxis, sorted({place for points in lines.values() for place in points}), exact=True)
+            _plain_ticks(
+                axes.xaxis, sorted({x_value for points in lines.values() for x_value in points}), exact=True
+            )
         axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
         axes.set_xlabel(labels[0])
         axes.set_ylabel(labels[1])
@@ -313,7 +317,7 @@ def _times(results: Results, name: str) -> list[tuple[int, float]]:
     return sorted(points)
 
 
-def _around(value: Interval) -> tuple[float, float]:
+def _error_bar(value: Interval) -> tuple[float, float]:
     return value.estimate - value.low, value.high - value.estimate
 
 
@@ -326,10 +330,10 @@ def _plain_ticks(axis: Any, values: Sequence[float], exact: bool = False) -> Non
     """Plain numbers instead of powers, at the values themselves or at round numbers between them."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-    round_ones = [m * 10**e for e in range(-2, 7) for m in (1, 2, 5)]
+    round_numbers = [m * 10**e for e in range(-2, 7) for m in (1, 2, 5)]
     low, high = min(values), max(values)
-    places = values if exact else [place for place in round_ones if 0.5 * low <= place <= 2 * high]
-    axis.set_major_locator(FixedLocator(list(places)))
+    positions = values if exact else [position for position in round_numbers if 0.5 * low <= position <= 2 * high]
+    axis.set_major_locator(FixedLocator(list(positions)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 

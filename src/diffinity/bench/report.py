@@ -110,15 +110,15 @@ def read_results(
     """A run with its scores."""
     run = read_run(path)
 
-    def tell(activity: str) -> Callable[[int, int], None]:
+    def report_progress(activity: str) -> Callable[[int, int], None]:
         return lambda done, total: on_progress(f"{activity} {path.name}: {done} of {total} texts")
 
-    counts = grammar_counts(run, on_progress=tell("parsing"))
+    counts = grammar_counts(run, on_progress=report_progress("parsing"))
     unscored = Results(run, {}, ratings(run), grammar=counts)
     if scorer is None or not run.samples:
         return unscored
     try:
-        scores = likelihoods(run, scorer, on_progress=tell("scoring"))
+        scores = likelihoods(run, scorer, on_progress=report_progress("scoring"))
     except CheckpointError as error:
         if scorer != EMBEDDED_SCORER:
             raise
@@ -141,16 +141,20 @@ def section_of(results: Results) -> Section:
         study_tables = tuple(study.tables(run.study))
         return Section(results, tuple(run_facts(run)), study_tables, pictures, _study_numbers(run))
     summaries = tables.summaries_of(results)
-    by = tables.by_category(results)
-    run_tables = tuple(_tables(results, summaries, by))
-    pictures = tuple(_plots(results, summaries, by)) if plots.available() else ()
+    category_summaries = tables.by_category(results)
+    run_tables = tuple(_tables(results, summaries, category_summaries))
+    pictures = tuple(_plots(results, summaries, category_summaries)) if plots.available() else ()
     return Section(
-        results, tuple(run_facts(run, results)), run_tables, pictures, tuple(_numbers(results, summaries, by))
+        results,
+        tuple(run_facts(run, results)),
+        run_tables,
+        pictures,
+        tuple(_numbers(results, summaries, category_summaries)),
     )
 
 
 def _tables(
-    results: Results, summaries: Mapping[str, Summary], by: Mapping[str, Mapping[str, Summary]]
+    results: Results, summaries: Mapping[str, Summary], category_summaries: Mapping[str, Mapping[str, Summary]]
 ) -> Iterator[Table]:
     experiment = EXPERIMENTS.get(results.run.suite)
     option = experiment.option if experiment else None
@@ -163,7 +167,7 @@ def _tables(
         yield tables.option_table(results, summaries, option, OPTIONS[option])
     else:
         yield tables.main_table(results, summaries)
-        yield tables.category_table(results, summaries, by)
+        yield tables.category_table(results, summaries, category_summaries)
         yield tables.texts_table(results, summaries)
         aims = tables.aims_table(results, summaries)
         if aims is not None and results.run.suite in ("natural-language", "json"):
@@ -171,7 +175,7 @@ def _tables(
 
 
 def _plots(
-    results: Results, summaries: Mapping[str, Summary], by: Mapping[str, Mapping[str, Summary]]
+    results: Results, summaries: Mapping[str, Summary], category_summaries: Mapping[str, Mapping[str, Summary]]
 ) -> Iterator[Plot]:
     suite = results.run.suite
     experiment = EXPERIMENTS.get(suite)
@@ -201,9 +205,11 @@ def _plots(
             )
         )
         systems = [
-            name for name in ("auto", "auto-argmax", "paper", "llguidance", "dingo", "unconstrained") if name in by
+            name
+            for name in ("auto", "auto-argmax", "paper", "llguidance", "dingo", "unconstrained")
+            if name in category_summaries
         ]
-        candidates.append(plots.categories(suite, by, systems or list(by)[:6]))
+        candidates.append(plots.categories(suite, category_summaries, systems or list(category_summaries)[:6]))
         times = {name: summary.overhead for name, summary in summaries.items()}
         caption = "Time relative to the same model without a constraint."
         candidates.append(plots.bars(suite, "overhead", caption, "times the unconstrained model's time", times))
@@ -214,11 +220,11 @@ def _plots(
 
 
 def _numbers(
-    results: Results, summaries: Mapping[str, Summary], by: Mapping[str, Mapping[str, Summary]]
+    results: Results, summaries: Mapping[str, Summary], category_summaries: Mapping[str, Mapping[str, Summary]]
 ) -> Iterator[tuple[Any, ...]]:
     run = results.run
     for name, overall in summaries.items():
-        for category, summary in [("all", overall), *by[name].items()]:
+        for category, summary in [("all", overall), *category_summaries[name].items()]:
             values: dict[str, Interval | float | None] = {
                 "satisfaction": summary.satisfaction,
                 f"pass@{summary.k}": summary.pass_k,

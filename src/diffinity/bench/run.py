@@ -13,22 +13,25 @@ from diffinity.bench.workers import Done, Job, Plan, in_processes, in_this_proce
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run: finished jobs, all jobs, jobs of earlier sessions, and the estimated seconds left."""
+    """The progress of a run: finished jobs, all jobs, and the time of this session.
+
+    `resumed` counts the jobs that earlier sessions finished. `last` is the job that has just finished.
+    """
 
     done: int
     total: int
-    before: int
-    seconds: float
+    resumed: int
+    seconds: float  # since the session started
     last: Job | None = None
 
     @property
     def seconds_left(self) -> float | None:
         """The estimated seconds left; None until a job of this session is done.
 
-        >>> Progress(done=6, total=10, before=4, seconds=3.0).seconds_left
+        >>> Progress(done=6, total=10, resumed=4, seconds=3.0).seconds_left
         6.0
         """
-        done_in_session = self.done - self.before
+        done_in_session = self.done - self.resumed
         return None if done_in_session <= 0 else self.seconds / done_in_session * (self.total - self.done)
 
 
@@ -52,14 +55,14 @@ def execute(
     """Run the jobs whose samples are not in the folder yet, then sort the folder's lines.
 
     `workers` is the number of processes (with `ray`, of actors: None for all cores); the samples do not depend on
-    it. Ctrl-C ends the session: finished samples are kept, and `complete` is False. A system that can't be built
-    is left out.
+    it. Ctrl-C ends the session: finished samples stay stored, and `complete` is False. A system that can't be
+    built is left out.
     """
     all_jobs = _interleaved(jobs)
     open_jobs = [job for job in all_jobs if folder.missing(job.system, job.case, job.samples)]
-    before, began = len(all_jobs) - len(open_jobs), time.monotonic()
-    done, unavailable = before, dict[str, str]()
-    on_progress(Progress(done, len(all_jobs), before, 0.0))
+    resumed, began = len(all_jobs) - len(open_jobs), time.monotonic()
+    done, unavailable = resumed, dict[str, str]()
+    on_progress(Progress(done, len(all_jobs), resumed, 0.0))
     interrupted = False
     try:
         with closing(_results(plan, open_jobs, workers, ray)) as results:
@@ -68,7 +71,7 @@ def execute(
                 if result.unavailable is not None:
                     unavailable[result.job.system] = result.unavailable
                 done += 1
-                on_progress(Progress(done, len(all_jobs), before, time.monotonic() - began, result.job))
+                on_progress(Progress(done, len(all_jobs), resumed, time.monotonic() - began, result.job))
     except KeyboardInterrupt:
         interrupted = True
     systems = list(dict.fromkeys([*folder.info.get("systems", ()), *(job.system for job in jobs)]))

@@ -64,7 +64,7 @@ def scorer_folder(source: str | Path) -> Path:
 
 
 class AutoregressiveScorer:
-    """Scores by an autoregressive model of ours, which reads the end token before the first token."""
+    """Scores by an `AutoregressiveLM`, which reads the end token before the first token."""
 
     def __init__(self, model: AutoregressiveLM, *, name: str = EMBEDDED_SCORER, batch_size: int = 16) -> None:
         self.name = name
@@ -109,24 +109,26 @@ class CausalScorer:
         begin = self.tokenizer.bos_token_id
         if end is None:
             raise CheckpointError(f"the tokenizer of {source!r} has no end token; perplexity counts it")
-        self.end = int(end)
-        self.begin = int(end if begin is None else begin)
-        self.longest = getattr(self.model.config, "max_position_embeddings", None)
+        self.end_id = int(end)
+        self.start_id = int(end if begin is None else begin)
+        self.max_tokens = getattr(self.model.config, "max_position_embeddings", None)
 
     def score(self, texts: Sequence[str]) -> list[Score]:
         """One score per text."""
-        rows = [[*self.tokenizer.encode(text, add_special_tokens=False), self.end] for text in texts]
+        rows = [[*self.tokenizer.encode(text, add_special_tokens=False), self.end_id] for text in texts]
         longest = max(map(len, rows), default=0)
-        if self.longest is not None and longest > self.longest:
-            raise InvalidArgument(f"a text of {longest} tokens is longer than {self.name} reads ({self.longest})")
-        return _in_batches(rows, self.batch_size, self.end, self._log_probs)
+        if self.max_tokens is not None and longest > self.max_tokens:
+            raise InvalidArgument(
+                f"a text of {longest} tokens is longer than {self.name} reads ({self.max_tokens})"
+            )
+        return _in_batches(rows, self.batch_size, self.end_id, self._log_probs)
 
     @torch.no_grad()
     def _log_probs(self, tokens: Tensor) -> Tensor:
         """log p(token k | tokens before it) (B, L) for tokens (B, L)."""
         tokens = tokens.to(self.device)
-        before = torch.cat([torch.full_like(tokens[:, :1], self.begin), tokens[:, :-1]], dim=1)
-        scores = F.log_softmax(self.model(before).logits.float(), dim=-1)
+        inputs = torch.cat([torch.full_like(tokens[:, :1], self.start_id), tokens[:, :-1]], dim=1)
+        scores = F.log_softmax(self.model(inputs).logits.float(), dim=-1)
         return scores.gather(2, tokens[:, :, None])[:, :, 0].cpu()
 
 
@@ -139,10 +141,10 @@ def _in_batches(rows: list[list[int]], size: int, padding: int, log_probs: _LogP
     scores: list[Score | None] = [None] * len(rows)
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     for start in range(0, len(order), size):
-        chosen = order[start : start + size]
-        longest = len(rows[chosen[-1]])
-        padded = torch.tensor([rows[i] + [padding] * (longest - len(rows[i])) for i in chosen])
+        batch = order[start : start + size]
+        longest = len(rows[batch[-1]])
+        padded = torch.tensor([rows[i] + [padding] * (longest - len(rows[i])) for i in batch])
         values = log_probs(padded).double()
-        for i, row in zip(chosen, values, strict=True):
+        for i, row in zip(batch, values, strict=True):
             scores[i] = Score(-float(row[: len(rows[i])].sum()), len(rows[i]))
     return [score for score in scores if score is not None]

@@ -18,7 +18,7 @@ from diffinity.bench.store import SCORES, Run, SampleRow, repair
 
 FLUENCY = "fluency.jsonl"
 GRAMMAR = "grammar.jsonl"
-AT_ONCE = 256
+BATCH_SIZE = 256
 JUDGED = 50  # default number of samples of each system
 
 
@@ -48,36 +48,37 @@ def likelihoods(
     run: Run, source: str = EMBEDDED_SCORER, *, on_progress: Callable[[int, int], None] = lambda *_: None
 ) -> dict[str, Score]:
     """The score of every text of a run by its `text_key`; missing scores are computed and stored in its folder."""
-    named = scorer_id(source)
+    scorer_name = scorer_id(source)
     score_of_key = {
-        row["key"]: Score(row["nats"], row["tokens"]) for row in _stored_rows(run.path / SCORES, "scorer", named)
+        row["key"]: Score(row["nats"], row["tokens"])
+        for row in _stored_rows(run.path / SCORES, "scorer", scorer_name)
     }
     missing = _unknown([row.text for row in run.samples if row.text is not None], score_of_key)
     if missing:
-        add_scores(run.path / SCORES, named, load_scorer(source), missing, score_of_key, on_progress)
+        add_scores(run.path / SCORES, scorer_name, load_scorer(source), missing, score_of_key, on_progress)
     return score_of_key
 
 
 def add_scores(
     path: Path,
-    named: str,
+    scorer_name: str,
     scorer: Scorer,
     texts: Sequence[str],
-    known: dict[str, Score],
+    score_of_key: dict[str, Score],
     on_progress: Callable[[int, int], None] = lambda *_: None,
 ) -> None:
-    """Add scores of texts to `known` and the file, in portions, so that a kill loses only one portion."""
+    """Add scores of texts to `score_of_key` and the file, in batches: a killed process loses at most one batch."""
     repair(path)
-    for first in range(0, len(texts), AT_ONCE):
-        part = texts[first : first + AT_ONCE]
+    for first in range(0, len(texts), BATCH_SIZE):
+        batch = texts[first : first + BATCH_SIZE]
         # A text that is not valid Unicode is scored with replacement characters.
-        scores = scorer.score([text.encode("utf-8", "replace").decode() for text in part])
+        scores = scorer.score([text.encode("utf-8", "replace").decode() for text in batch])
         rows = []
-        for text, score in zip(part, scores, strict=True):
-            known[text_key(text)] = score
-            rows.append({"scorer": named, "key": text_key(text), "nats": score.nats, "tokens": score.tokens})
+        for text, score in zip(batch, scores, strict=True):
+            score_of_key[text_key(text)] = score
+            rows.append({"scorer": scorer_name, "key": text_key(text), "nats": score.nats, "tokens": score.tokens})
         _add(path, rows)
-        on_progress(min(first + AT_ONCE, len(texts)), len(texts))
+        on_progress(min(first + BATCH_SIZE, len(texts)), len(texts))
 
 
 def grammar_counts(
@@ -92,15 +93,15 @@ def grammar_counts(
     texts = [row.text for row in run.samples if row.text and run.cases[row.case].kind == "sentence"]
     missing = _unknown(texts, counts_of_key) if grammar.available() else []
     repair(path)
-    for first in range(0, len(missing), AT_ONCE):
-        part = missing[first : first + AT_ONCE]
-        counts_of_part = {
+    for first in range(0, len(missing), BATCH_SIZE):
+        batch = missing[first : first + BATCH_SIZE]
+        counts_of_batch = {
             text_key(text): GrammarCounts.of(verdicts)
-            for text, verdicts in zip(part, grammar.judge(part), strict=True)
+            for text, verdicts in zip(batch, grammar.judge(batch), strict=True)
         }
-        counts_of_key |= counts_of_part
-        _add(path, [{"key": key, "counts": astuple(counts)} for key, counts in counts_of_part.items()])
-        on_progress(first + len(part), len(missing))
+        counts_of_key |= counts_of_batch
+        _add(path, [{"key": key, "counts": astuple(counts)} for key, counts in counts_of_batch.items()])
+        on_progress(first + len(batch), len(missing))
     return counts_of_key
 
 
@@ -124,16 +125,16 @@ def ask_judge(
     texts = [text for system in run.systems for text in to_be_judged(run.samples, system, texts_per_system)]
     missing = _unknown(texts, rated_keys)
     repair(run.path / FLUENCY)
-    for first in range(0, len(missing), AT_ONCE // 8):
-        part = missing[first : first + AT_ONCE // 8]
-        rated = zip(part, judge.ratings(part), strict=True)
+    for first in range(0, len(missing), BATCH_SIZE // 8):
+        batch = missing[first : first + BATCH_SIZE // 8]
+        rated_texts = zip(batch, judge.ratings(batch), strict=True)
         rows = [
             {"judge": judge.endpoint.model, "key": text_key(text), "fluency": rating}
-            for text, rating in rated
+            for text, rating in rated_texts
             if rating is not None
         ]
         _add(run.path / FLUENCY, rows)
-        on_progress(min(first + len(part), len(missing)), len(missing))
+        on_progress(min(first + len(batch), len(missing)), len(missing))
 
 
 def to_be_judged(samples: Sequence[SampleRow], system: str, texts_per_system: int) -> list[str]:
@@ -148,8 +149,8 @@ def to_be_judged(samples: Sequence[SampleRow], system: str, texts_per_system: in
     return [str(row.text) for _, row in ordered[:texts_per_system]]
 
 
-def _unknown(texts: Sequence[str], known: Mapping[str, object] | set[str]) -> list[str]:
-    return [text for text in dict.fromkeys(texts) if text_key(text) not in known]
+def _unknown(texts: Sequence[str], known_keys: Mapping[str, object] | set[str]) -> list[str]:
+    return [text for text in dict.fromkeys(texts) if text_key(text) not in known_keys]
 
 
 def _add(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

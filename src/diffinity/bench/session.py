@@ -171,10 +171,10 @@ def _case_settings(request: Request, experiment: Experiment) -> dict[str, Any]:
 def _begin(folder: RunFolder, command: str, names: Sequence[str], models: Mapping[str, Mapping[str, str]]) -> None:
     """Record a new session: the command, the machine, the versions, the models."""
     for role, model in models.items():
-        before = folder.info.get("models", {}).get(role, model)
-        if before != model:
+        recorded = folder.info.get("models", {}).get(role, model)
+        if recorded != model:
             raise RunError(
-                f"{folder.path} was made with another {role} model ({before.get('source')} then, "
+                f"{folder.path} was made with another {role} model ({recorded.get('source')} then, "
                 f"{model['source']} now, or other weights): name another folder"
             )
     session = {
@@ -192,8 +192,8 @@ def _begin(folder: RunFolder, command: str, names: Sequence[str], models: Mappin
 
 def _finish(folder: RunFolder) -> None:
     """Record the end of the session."""
-    *before, last = folder.info["sessions"]
-    folder.update(sessions=[*before, {**last, "finished": datetime.now(UTC).isoformat(timespec="seconds")}])
+    *earlier, last = folder.info["sessions"]
+    folder.update(sessions=[*earlier, {**last, "finished": datetime.now(UTC).isoformat(timespec="seconds")}])
 
 
 def _fingerprints(models: Models, names: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -217,7 +217,7 @@ def _case_command(request: Request, settings: Mapping[str, Any], jobs: int | Non
     command += ["--ray"] if request.ray else []
     if request.schemas is not None:
         command += ["--schemas", Path(request.schemas).name, "--selection", request.selection]
-    return shlex.join([*command, *_models_named(request.models)])
+    return shlex.join([*command, *_model_options(request.models)])
 
 
 def study_command(request: Request) -> str:
@@ -232,10 +232,10 @@ def study_command(request: Request) -> str:
     command += ["--seed", str(request.seed)]
     for name in ("samples", "steps", "length"):
         command += [f"--{name}", str(getattr(request, name))] if getattr(request, name) is not None else []
-    return shlex.join([*command, *_models_named(request.models)])
+    return shlex.join([*command, *_model_options(request.models)])
 
 
-def _models_named(models: Models) -> list[str]:
+def _model_options(models: Models) -> list[str]:
     """The options that name models other than the embedded ones."""
     options: dict[Role, str] = {"diffusion": "--model", "autoregressive": "--autoregressive", "masked": "--masked"}
     pairs = [

@@ -29,7 +29,7 @@ class RunError(DiffinityError):
 
 @dataclass(frozen=True)
 class SampleRow:
-    """One sample; if `outcome` is not "sample", the reason why a case has no samples.
+    """One sample. If `outcome` is not "sample", the row has the reason why the case has no samples.
 
     `seconds` is per sample: the time of the call divided by its `batch` texts. `peak_memory` is in bytes, of the
     process that generated the sample.
@@ -48,7 +48,7 @@ class SampleRow:
     peak_memory: int | None = None
     outcome: Outcome = "sample"
     reason: str | None = None
-    facts: Mapping[str, Any] | None = None  # of the case's preparation, on its first line
+    facts: Mapping[str, Any] | None = None  # about the preparation for the case; only in its first row
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -117,14 +117,14 @@ class RunFolder:
         return list(self._rows.values())
 
     def missing(self, system: str, case: str, samples: int) -> list[int]:
-        """The missing samples of a case; none if a line records why there are no samples."""
+        """The indices of a case's missing samples; none if a line records why the case has no samples."""
         rows = self._rows
         if (system, case, -1) in rows:
             return []
         return [i for i in range(samples) if (system, case, i) not in rows]
 
     def append(self, rows: Iterable[SampleRow]) -> None:
-        """Write the new rows; after this returns, a kill does not lose them."""
+        """Write the new rows to disk (with `fsync`), so that a killed process does not lose them."""
         for row in rows:
             if row.key not in self._rows:
                 self._rows[row.key] = row
@@ -227,7 +227,7 @@ def read_samples(path: Path) -> Iterator[SampleRow]:
 
 
 def repair(path: Path) -> bool:
-    """Remove an incomplete last line, which a kill may leave; returns whether there was one.
+    """Remove an incomplete last line, which a killed process may leave; returns whether there was one.
 
     >>> repair(Path("no/such/file"))
     False
@@ -247,7 +247,7 @@ def _prepare(
     path: Path, suite: str, settings: Mapping[str, Any], retry_errors: bool
 ) -> tuple[dict[str, Any], list[SampleRow]]:
     info = {"format": FORMAT, "suite": suite, "settings": dict(settings), "systems": [], "sessions": []}
-    if (path / RUN).exists() and not _has_lines(path):  # it failed before its first result
+    if (path / RUN).exists() and not _has_lines(path):  # the earlier session failed before its first result
         (path / CASES).unlink(missing_ok=True)
         write_json(path / RUN, info)
     elif (path / RUN).exists():
@@ -296,16 +296,16 @@ def check_same(path: Path, recorded: Mapping[str, Any], requested: Mapping[str, 
         raise RunError(
             f"{path} is a run of the suite {recorded['suite']}, not {requested['suite']}: name another folder"
         )
-    before, after = recorded["settings"], requested["settings"]
+    old, new = recorded["settings"], requested["settings"]
     changed = [
-        f"{name} was {json.dumps(before.get(name))} and is now {json.dumps(after.get(name))}"
-        for name in sorted(before.keys() | after.keys())
-        if before.get(name) != after.get(name)
+        f"{name} was {json.dumps(old.get(name))} and is now {json.dumps(new.get(name))}"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
     ]
     if changed:
         raise RunError(
             f"{path} was made with other settings, and samples of both would mix: {'; '.join(changed)}. "
-            "Name another folder, or go on with the settings it has"
+            "Name another folder, or use the settings of this run"
         )
 
 
@@ -363,7 +363,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file atomically: a kill leaves either the old file or the new file."""
+    """Write a file atomically: a killed process leaves either the old file or the new file."""
     temporary = path.with_name(path.name + ".new")
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)

@@ -22,7 +22,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class StudySettings:
-    """The options of a study; None for its own default.
+    """The options of a study; None for the study's default.
 
     `systems` are names of the registry, for a study that can run with networks instead of its exact model.
 
@@ -107,9 +107,9 @@ def _fidelity_rows(settings: StudySettings, parts: Sequence[str], tell: Tell) ->
 def _fidelity_tables(rows: Sequence[Row]) -> Iterator[Table]:
     columns = ("method", "scale", "K", "constraint", "p_language", "n", "tv", "tv_floor", "seconds")
     ordered = sorted(rows, key=lambda row: (str(row.get("method")), row.get("scale") or 0, row.get("K") or 0))
-    means: dict[tuple[Any, ...], list[Row]] = {}
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in ordered:
-        means.setdefault((row.get("method"), row.get("scale"), row.get("K")), []).append(row)
+        groups.setdefault((row.get("method"), row.get("scale"), row.get("K")), []).append(row)
     mean_rows = [
         {
             "method": method,
@@ -119,7 +119,7 @@ def _fidelity_tables(rows: Sequence[Row]) -> Iterator[Table]:
             "tv": _mean(group, "tv"),
             "tv_floor": _mean(group, "tv_floor"),
         }
-        for (method, scale, k), group in means.items()
+        for (method, scale, k), group in groups.items()
     ]
     note = (
         "tv: the total-variation distance between samples and the model's true p(text | L), 0 for the same and 1 "
@@ -164,7 +164,7 @@ def _fidelity_plots(rows: Sequence[Row]) -> Iterator[Plot]:
 
 
 def _club_rows(settings: StudySettings, parts: Sequence[str], tell: Tell) -> Iterator[Row]:
-    """The rows of the exact model, or of the systems with the diffusion model's estimated share."""
+    """The rows of the exact model, or those of the systems, with the diffusion model's estimated share."""
     from diffinity.bench import fight_club
 
     if not settings.systems:

@@ -17,7 +17,7 @@ from diffinity.bench.scorers import Score
 from diffinity.bench.scoring import text_key
 from diffinity.bench.store import CaseRow, Run, SampleRow
 
-NOTHING = Interval(math.nan, math.nan, math.nan)
+NO_INTERVAL = Interval(math.nan, math.nan, math.nan)
 PASS = 10
 RESAMPLES = 2000
 
@@ -46,7 +46,7 @@ class Summary:
     nats: Interval  # mean over matching texts
     tokens: float  # mean over matching texts, with the end token
     seconds: Interval  # per sample
-    overhead: Interval  # time divided by that of the same model without a constraint, on the same cases
+    overhead: Interval  # time divided by the time of the same model without a constraint, on the same cases
     distinct_2: float  # within a case, of matching samples
     self_bleu: float
     peak_memory: int | None
@@ -77,7 +77,7 @@ class Results:
         return int(settings.get("samples", 0)) or max((row.index + 1 for row in self.run.samples), default=0)
 
     @property
-    def scores_its_own(self) -> bool:
+    def scorer_is_a_baseline(self) -> bool:
         """Whether perplexity is measured by the model that the autoregressive systems use."""
         weights = self.run.info.get("models", {}).get("autoregressive", {}).get("model.safetensors", "")
         return bool(weights) and self.scorer is not None and self.scorer.endswith(f":{weights[:12]}")
@@ -151,8 +151,8 @@ def summarise(results: Results, system: str, category: str | None = None) -> Sum
     rated = [rating for row in samples if row.valid and (rating := results.fluency(row)) is not None]
     memory = [row.peak_memory for row in samples if row.peak_memory is not None]
     aucs = [row.facts["auc"] for row in samples if row.facts and "auc" in row.facts]
-    compared = supported.values() if category is None else ()  # diversity is shown only over all cases
-    within = [[str(row.text) for row in lines if row.valid] for lines in compared]
+    diversity_cases = supported.values() if category is None else ()  # diversity is shown only over all cases
+    texts_of_cases = [[str(row.text) for row in lines if row.valid] for lines in diversity_cases]
     return Summary(
         system=system,
         category=category,
@@ -161,7 +161,7 @@ def summarise(results: Results, system: str, category: str | None = None) -> Sum
         errors=sum(lines[0].outcome == "error" for lines in supported.values()),
         samples=len(samples),
         satisfaction=_bootstrap([sum(flags) / len(flags) for flags in valid]),
-        pass_k=_bootstrap([pass_at_k(len(flags), sum(flags), k) for flags in valid]) if k else NOTHING,
+        pass_k=_bootstrap([pass_at_k(len(flags), sum(flags), k) for flags in valid]) if k else NO_INTERVAL,
         k=k,
         perplexity=perplexity_of(results, supported.values(), lambda row: bool(row.valid)),
         perplexity_all=perplexity_of(results, supported.values(), lambda _: True),
@@ -169,8 +169,8 @@ def summarise(results: Results, system: str, category: str | None = None) -> Sum
         tokens=_mean([score.tokens for row in samples if row.valid and (score := results.score(row)) is not None]),
         seconds=_bootstrap(list(_case_seconds(supported).values())),
         overhead=_overhead(results, system, supported),
-        distinct_2=_mean([distinct_n(texts, 2) for texts in within if texts]),
-        self_bleu=_mean([self_bleu(texts) for texts in within if len(texts) > 1]),
+        distinct_2=_mean([distinct_n(texts, 2) for texts in texts_of_cases if texts]),
+        self_bleu=_mean([self_bleu(texts) for texts in texts_of_cases if len(texts) > 1]),
         peak_memory=max(memory, default=None),
         fluency=sum(rated) / len(rated) if rated else None,
         rated=len(rated),
@@ -202,7 +202,7 @@ def perplexity_of(
         totals.append(sum(measured))
         counts.append(len(measured))
     if not sum(counts):
-        return NOTHING
+        return NO_INTERVAL
     return bootstrap(totals, counts, transform=np.exp, resamples=RESAMPLES)
 
 
@@ -212,13 +212,13 @@ def _nats(results: Results, cases: Iterable[Sequence[SampleRow]]) -> Interval:
         [score for row in lines if row.valid and (score := results.score(row)) is not None] for lines in cases
     ]
     if not any(scored):
-        return NOTHING
+        return NO_INTERVAL
     totals = [sum(score.nats for score in scores) for scores in scored]
     return bootstrap(totals, [len(scores) for scores in scored], resamples=RESAMPLES)
 
 
 def reference_of(system: str) -> str | None:
-    """The same model without a constraint, with the same options as far as it takes them.
+    """The same model without a constraint, with the options `batch` and `steps` of the system.
 
     >>> reference_of("paper@batch=4"), reference_of("dingo"), reference_of("unknown")
     ('unconstrained@batch=4', 'masked-unconstrained', None)
@@ -232,16 +232,18 @@ def reference_of(system: str) -> str | None:
 
 
 def _overhead(results: Results, system: str, cases: Mapping[str, list[SampleRow]]) -> Interval:
-    """Time divided by the reference's time on the cases of both; only at the same batch size."""
+    """Time divided by the reference's time, over the cases that both have and at the same batch size."""
     reference = reference_of(system)
     if reference is None:
-        return NOTHING
-    ours, plain = _case_seconds(cases), _case_seconds(results.rows(reference))
-    common_cases = [case for case in ours if case in plain]
+        return NO_INTERVAL
+    seconds, reference_seconds = _case_seconds(cases), _case_seconds(results.rows(reference))
+    common_cases = [case for case in seconds if case in reference_seconds]
     if not common_cases:
-        return NOTHING
+        return NO_INTERVAL
     return bootstrap(
-        [ours[case] for case in common_cases], [plain[case] for case in common_cases], resamples=RESAMPLES
+        [seconds[case] for case in common_cases],
+        [reference_seconds[case] for case in common_cases],
+        resamples=RESAMPLES,
     )
 
 
@@ -263,7 +265,7 @@ def _flags(lines: Sequence[SampleRow], samples: int) -> list[bool]:
 
 
 def _bootstrap(values: Sequence[float]) -> Interval:
-    return bootstrap(values, resamples=RESAMPLES) if values else NOTHING
+    return bootstrap(values, resamples=RESAMPLES) if values else NO_INTERVAL
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -37,9 +37,9 @@ def main_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
                 lambda summary: published_figure.shown if summary.system == "paper" else "",
             )
 
-    def times_plain(summary: Summary) -> str:
-        plain = summaries.get(reference_of(summary.system) or "")
-        return DASH if plain is None else number(ratio(summary.perplexity, plain.perplexity_all), 2)
+    def relative_perplexity(summary: Summary) -> str:
+        reference = summaries.get(reference_of(summary.system) or "")
+        return DASH if reference is None else number(ratio(summary.perplexity, reference.perplexity_all), 2)
 
     add(
         "constraints",
@@ -52,7 +52,7 @@ def main_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
     add(f"pass@{k}", lambda summary: percent(summary.pass_k))
     add("perplexity of matching", lambda summary: number(summary.perplexity) if results.scorer else NOT_MEASURED)
     if results.scorer:
-        add("× unconstrained", times_plain)
+        add("× unconstrained", relative_perplexity)
     add("seconds a sample", lambda summary: number(summary.seconds, 3))
     add("overhead", lambda summary: number(summary.overhead, 2))
     add_published("overhead", "overhead")
@@ -67,7 +67,7 @@ def main_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
         "Overhead: time divided by that model's time, on the same constraints and in the same run. Seconds: one "
         "call for all samples of a constraint, divided by their number.",
     ]
-    if results.scores_its_own:
+    if results.scorer_is_a_baseline:
         notes.append(
             "The autoregressive systems draw from the model that measures their perplexity, which lowers it."
         )
@@ -75,7 +75,7 @@ def main_table(results: Results, summaries: Mapping[str, Summary]) -> Table:
 
 
 def category_table(
-    results: Results, summaries: Mapping[str, Summary], by: Mapping[str, Mapping[str, Summary]]
+    results: Results, summaries: Mapping[str, Summary], category_summaries: Mapping[str, Mapping[str, Summary]]
 ) -> Table:
     """Satisfaction per category and overall, with the paper's numbers in the first row.
 
@@ -90,7 +90,7 @@ def category_table(
         (
             name,
             percent(summary.satisfaction),
-            *(percent(by[name][category].satisfaction) for category in categories),
+            *(percent(category_summaries[name][category].satisfaction) for category in categories),
         )
         for name, summary in summaries.items()
     ]
@@ -191,16 +191,21 @@ def aims_table(results: Results, summaries: Mapping[str, Summary]) -> Table | No
     if argmax is not None and argmax_aim is not None:
         reached = argmax.satisfaction.estimate >= argmax_aim
         add("auto-argmax", f"satisfied at least {argmax_aim:.0%}", reached, percent(argmax.satisfaction))
-    plain = summaries.get(reference_of("auto") or "")
-    if exact is not None and plain is not None and results.scorer is not None:
-        times = ratio(exact.perplexity, plain.perplexity_all)
-        add("auto", "perplexity at most 1.1 times the unconstrained model's", times <= 1.1, number(times, 2))
+    reference = summaries.get(reference_of("auto") or "")
+    if exact is not None and reference is not None and results.scorer is not None:
+        perplexity_ratio = ratio(exact.perplexity, reference.perplexity_all)
+        add(
+            "auto",
+            "perplexity at most 1.1 times the unconstrained model's",
+            perplexity_ratio <= 1.1,
+            number(perplexity_ratio, 2),
+        )
     if exact is not None and results.scorer is not None:
         better = [other.system for other in _not_ours(summaries) if _at_least_as_good(other, exact)]
         aim = "no baseline is as good on satisfaction and perplexity together"
         add("auto", aim, not better, ", ".join(better) or "none is")
     columns = ("system", "aim", "measured", "verdict")
-    return Table("Aims", columns, tuple(rows), worded=(1, 2, 3)) if rows else None
+    return Table("Aims", columns, tuple(rows), text_columns=(1, 2, 3)) if rows else None
 
 
 def _not_ours(summaries: Mapping[str, Summary]) -> list[Summary]:
@@ -211,12 +216,12 @@ def _not_ours(summaries: Mapping[str, Summary]) -> list[Summary]:
     ]
 
 
-def _at_least_as_good(summary: Summary, than: Summary) -> bool:
+def _at_least_as_good(summary: Summary, other: Summary) -> bool:
     """Whether satisfaction and perplexity are at least as good; False if some constraints are unsupported."""
     return (
         not summary.unsupported
-        and summary.satisfaction.estimate >= than.satisfaction.estimate
-        and summary.perplexity.estimate <= than.perplexity.estimate
+        and summary.satisfaction.estimate >= other.satisfaction.estimate
+        and summary.perplexity.estimate <= other.perplexity.estimate
     )
 
 
@@ -231,8 +236,8 @@ def option_table(results: Results, summaries: Mapping[str, Summary], option: str
     2
     """
     rows = []
-    plain = [(name, DASH, summary) for name, summary in summaries.items() if option not in split(name)[1]]
-    for base, value, summary in [*by_option(summaries, option), *plain]:
+    without_option = [(name, DASH, summary) for name, summary in summaries.items() if option not in split(name)[1]]
+    for base, value, summary in [*by_option(summaries, option), *without_option]:
         rows.append(
             (
                 base,

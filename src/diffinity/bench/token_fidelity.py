@@ -21,7 +21,7 @@ from diffinity.bench.fidelity import Row, conditional, distance, study_constrain
 from diffinity.generation import Generator
 from diffinity.models.protocol import Noise
 
-AT_ONCE = 500  # rows in one network call
+MAX_ROWS = 500  # rows in one network call
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,19 @@ def systems(study: TokenStudy, noise: Noise) -> Iterator[tuple[str, dict[str, An
     """
     if noise == "uniform":
         base: dict[str, Any] = {"num_inference_steps": study.uniform_steps}
-        ways: list[tuple[str, dict[str, Any]]] = [("decoding", {"guidance": "none"})]
-        ways += [(method, {"guidance": method}) for method in ("marginals", "joint")]
+        variants: list[tuple[str, dict[str, Any]]] = [("decoding", {"guidance": "none"})]
+        variants += [(method, {"guidance": method}) for method in ("marginals", "joint")]
     else:
         base = {"num_inference_steps": study.length, "order": "random"}
-        ways = [("decoding", {"guidance": "none"})]
-        ways += [(method, {"guidance": method}) for method in ("dingo", "marginals", "joint")]
-        ways += [
+        variants = [("decoding", {"guidance": "none"})]
+        variants += [(method, {"guidance": method}) for method in ("dingo", "marginals", "joint")]
+        variants += [
             (f"joint, {order}", {"guidance": "joint", "order": order}) for order in ("confidence", "left-to-right")
         ]
         half = study.length // 2
-        ways += [(f"joint, {half} steps", {"guidance": "joint", "num_inference_steps": half})]
-    ways += [(f"joint, K = {k}", {"guidance": "joint", "particles": k}) for k in study.particles]
-    for name, options in ways:
+        variants += [(f"joint, {half} steps", {"guidance": "joint", "num_inference_steps": half})]
+    variants += [(f"joint, K = {k}", {"guidance": "joint", "particles": k}) for k in study.particles]
+    for name, options in variants:
         yield f"{noise}: {name}", {**base, **options}
 
 
@@ -92,9 +92,9 @@ def measure(study: TokenStudy, progress: Callable[[str], None] = lambda _: None)
             model = markov.tokens(noise)
             for system, options in systems(study, noise):
                 started = time.perf_counter()
-                rows = max(1, AT_ONCE // options.get("particles", 1))
-                write = Generator(model, constraint, length=study.length, batch_size=rows, **options)
-                tokens = torch.tensor([text.tokens for text in write(study.samples, seed=study.seed)])
+                batch_size = max(1, MAX_ROWS // options.get("particles", 1))
+                generator = Generator(model, constraint, length=study.length, batch_size=batch_size, **options)
+                tokens = torch.tensor([text.tokens for text in generator(study.samples, seed=study.seed)])
                 fields = {"method": system, "seconds": time.perf_counter() - started}
                 progress(f"{name} {system} {fields['seconds']:.0f} s")
                 yield {**common, **fields, **distance(markov, tokens, truth)}
@@ -103,8 +103,8 @@ def measure(study: TokenStudy, progress: Callable[[str], None] = lambda _: None)
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m diffinity.bench.token_fidelity")
-    parser.add_argument("--out", type=Path, required=True, help="JSON lines, one row each")
-    parser.add_argument("--samples", type=int, help="per row")
+    parser.add_argument("--out", type=Path, required=True, help="file for the rows, as JSON lines")
+    parser.add_argument("--samples", type=int, help="samples per row")
     parser.add_argument("--noises", nargs="+", choices=["mask", "uniform"])
     parser.add_argument("--particles", nargs="*", type=int)
     parser.add_argument("--seed", type=int, default=0)

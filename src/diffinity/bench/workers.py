@@ -32,7 +32,7 @@ REASON_LENGTH = 300
 
 @dataclass(frozen=True)
 class Job:
-    """`samples` texts of one system for one case, in calls of `batch` (None: all in one).
+    """`samples` texts of one system for one case, in calls of `batch` texts (None: one call for all).
 
     >>> Job("auto", "c", 20).batch is None
     True
@@ -73,7 +73,7 @@ class Plan(Protocol):
 
 @runtime_checkable
 class Prepared(Protocol):
-    """A system that prepares for a constraint before its first text; the preparation does not count as time."""
+    """A system that prepares for a constraint before its first text; the time for this is not counted."""
 
     def prepare(self, constraint: Constraint, length: int) -> Mapping[str, Any]:
         """Prepare for a constraint; returns facts about the preparation."""
@@ -94,8 +94,8 @@ def case_seed(seed: int, case: str, call: int = 0) -> int:
     >>> case_seed(0, "a") == case_seed(0, "a"), case_seed(0, "a") == case_seed(1, "a")
     (True, False)
     """
-    named = f"{seed}/{case}" if call == 0 else f"{seed}/{case}/{call}"
-    return int.from_bytes(hashlib.sha256(named.encode()).digest()[:4], "big") >> 1
+    key = f"{seed}/{case}" if call == 0 else f"{seed}/{case}/{call}"
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:4], "big") >> 1
 
 
 class Worker:
@@ -120,14 +120,14 @@ class Worker:
         try:
             return Done(job, list(self._samples(job, self._systems[job.system], case)))
         except UnsupportedConstraint as error:
-            return Done(job, [_without(job, "unsupported", str(error))])
+            return Done(job, [_row_without_sample(job, "unsupported", str(error))])
         except Exception as error:
-            return Done(job, [_without(job, "error", reason_of(error))])
+            return Done(job, [_row_without_sample(job, "error", reason_of(error))])
 
     def _built(self, name: str) -> System:
         """The system with this name, after a warm-up: no measured call compiles kernels or reads weights."""
         system = self.plan.system(name)
-        if not isinstance(system, Prepared):  # its preparation for the warm-up would be wasted
+        if not isinstance(system, Prepared):  # a preparation for the warm-up would be wasted
             with suppress(Exception):
                 system.generate(WARM_UP, 1, min(8, self.plan.length), 0)
         return system
@@ -164,8 +164,8 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"[:REASON_LENGTH]
 
 
-def _without(job: Job, outcome: Any, reason: str) -> SampleRow:
-    """The line of a case without samples of a system."""
+def _row_without_sample(job: Job, outcome: Any, reason: str) -> SampleRow:
+    """The row of a case for which a system has no samples."""
     reason = reason.strip().splitlines()[0][:REASON_LENGTH] if reason.strip() else outcome
     return SampleRow(job.case, job.system, -1, None, None, None, outcome=outcome, reason=reason)
 
@@ -216,20 +216,20 @@ def in_processes(plan: Plan, jobs: Sequence[Job], count: int) -> Iterator[Done]:
 
     If a process dies (for example, out of memory), its current job is lost and a new process replaces it.
     """
-    waiting = list(reversed(jobs))
+    pending = list(reversed(jobs))
     workers: dict[Connection, _WorkerProcess] = {}
     try:
-        while waiting or workers:
-            while waiting and len(workers) < count:
+        while pending or workers:
+            while pending and len(workers) < count:
                 worker = _WorkerProcess(plan)
-                workers[worker.ours] = worker
-                worker.give(waiting.pop())
+                workers[worker.connection] = worker
+                worker.give(pending.pop())
             for ready in wait(list(workers)):
                 assert isinstance(ready, Connection)
                 worker = workers[ready]
                 yield worker.result()
-                if worker.process.exitcode is None and waiting:
-                    worker.give(waiting.pop())
+                if worker.process.exitcode is None and pending:
+                    worker.give(pending.pop())
                 else:
                     workers.pop(ready).dismiss()
     finally:
@@ -243,29 +243,29 @@ class _WorkerProcess:
     def __init__(self, plan: Plan) -> None:
         # spawn: a fork would inherit the locks of torch's and numba's threads
         context = get_context("spawn")
-        self.ours, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(plan, theirs), daemon=True)
+        self.connection, child_connection = context.Pipe()
+        self.process = context.Process(target=_serve, args=(plan, child_connection), daemon=True)
         self.process.start()
-        theirs.close()
+        child_connection.close()
         self.job: Job | None = None
 
     def give(self, job: Job) -> None:
         self.job = job
         with suppress(OSError):  # the process has died: `result` will notice
-            self.ours.send(job)
+            self.connection.send(job)
 
     def result(self) -> Done:
         assert self.job is not None
         try:
-            return self.ours.recv()
+            return self.connection.recv()
         except (EOFError, OSError):
             self.process.join()
-            reason = f"the process that did it ended with exit code {self.process.exitcode}"
-            return Done(self.job, [_without(self.job, "error", reason)])
+            reason = f"the worker process ended with exit code {self.process.exitcode}"
+            return Done(self.job, [_row_without_sample(self.job, "error", reason)])
 
     def dismiss(self) -> None:
         """Let the process finish."""
-        self.ours.close()
+        self.connection.close()
         self.process.join()
 
     def stop(self) -> None:
@@ -303,27 +303,27 @@ def on_ray(plan: Plan, jobs: Sequence[Job], count: int | None = None) -> Iterato
         ray.init(log_to_driver=False, logging_level=logging.WARNING)
     cores = int(ray.cluster_resources().get("CPU", 1))
     size = max(1, min(count or cores, cores, len(jobs)))
-    hire = ray.remote(num_cpus=1)(_RayWorker)
+    actor_class = ray.remote(num_cpus=1)(_RayWorker)
     shared = ray.put(plan)
-    waiting = list(reversed(jobs))
-    busy: dict[Any, tuple[Any, Job]] = {}
+    pending = list(reversed(jobs))
+    running: dict[Any, tuple[Any, Job]] = {}
     for _ in range(size):
-        actor, job = hire.remote(shared), waiting.pop()
-        busy[actor.do.remote(job)] = actor, job
+        actor, job = actor_class.remote(shared), pending.pop()
+        running[actor.do.remote(job)] = actor, job
     try:
-        while busy:
-            ready, _ = ray.wait(list(busy), num_returns=1)
-            actor, job = busy.pop(ready[0])
+        while running:
+            ready, _ = ray.wait(list(running), num_returns=1)
+            actor, job = running.pop(ready[0])
             try:
                 yield ray.get(ready[0])
             except ray.exceptions.RayActorError as error:
-                actor = hire.remote(shared)
-                yield Done(job, [_without(job, "error", f"the actor that did it ended: {reason_of(error)}")])
-            if waiting:
-                job = waiting.pop()
-                busy[actor.do.remote(job)] = actor, job
+                actor = actor_class.remote(shared)
+                yield Done(job, [_row_without_sample(job, "error", f"the Ray actor ended: {reason_of(error)}")])
+            if pending:
+                job = pending.pop()
+                running[actor.do.remote(job)] = actor, job
     finally:
-        for actor, _ in busy.values():
+        for actor, _ in running.values():
             ray.kill(actor)
 
 

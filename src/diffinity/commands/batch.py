@@ -10,34 +10,37 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from diffinity.commands.console import Interrupted, err, out
-from diffinity.commands.options import DeviceOption, LimitOption, ModelOption, check_device, put_limits_in_force
+from diffinity.commands.options import DeviceOption, LimitOption, ModelOption, apply_limits, check_device
 
 STANDARD = Path("-")
 
 
 def batch(
-    requests: Annotated[Path, typer.Argument(help="One request a line, as JSON; - for standard input.")],
+    requests: Annotated[Path, typer.Argument(help="File with one JSON request per line; - for standard input.")],
     results: Annotated[
         Path, typer.Argument(help="One result per line; an existing file is resumed; - for standard output.")
     ],
     model: ModelOption = None,
     batch_size: Annotated[
-        int | None, typer.Option(help="Texts denoised together; by default what memory allows, up to 16.", min=1)
+        int | None,
+        typer.Option(help="Texts denoised together; by default as many as fit in memory, up to 16.", min=1),
     ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Also write the token ids.")] = False,
     device: DeviceOption = "cpu",
     modules: Annotated[
         list[str] | None,
-        typer.Option("--import", help="A module that a request's type may come from; may be given again."),
+        typer.Option("--import", help="A module from which a request's type may be imported; repeatable."),
     ] = None,
     limit: LimitOption = None,
     ray: Annotated[
-        bool, typer.Option("--ray", help="Run on a Ray cluster, or on one that is started here.")
+        bool, typer.Option("--ray", help="Run on a Ray cluster; without one, on a local cluster.")
     ] = False,
-    actors: Annotated[int, typer.Option(help="With --ray: how many models run at once.", min=1)] = 1,
-    address: Annotated[str | None, typer.Option(help="With --ray: of the cluster, as ray.init has it.")] = None,
+    actors: Annotated[int, typer.Option(help="With --ray: number of actors, each with its own model.", min=1)] = 1,
+    address: Annotated[
+        str | None, typer.Option(help="With --ray: address of the cluster, as for ray.init.")
+    ] = None,
 ) -> None:
-    """Answer one request per line; a wrong line gets an error, Ctrl-C loses nothing, the same command resumes.
+    """Answer one request per line. An invalid line gets an error; after Ctrl-C the same command resumes.
 
     Example: diffinity batch requests.jsonl results.jsonl
 
@@ -47,7 +50,7 @@ def batch(
     from diffinity.batch.cluster import ray_answers
     from diffinity.batch.lines import is_stream
 
-    put_limits_in_force(limit)
+    apply_limits(limit)
     answers = None
     if not ray:
         check_device(device)
@@ -65,8 +68,8 @@ def batch(
     with Progress(*columns, console=err, disable=not err.is_terminal) as bar:
         task = bar.add_task("requests", total=None)
 
-        def show(so_far: int, of: int | None) -> None:
-            bar.update(task, completed=so_far, total=of)
+        def show(done: int, n_requests: int | None) -> None:
+            bar.update(task, completed=done, total=n_requests)
 
         try:
             summary = run_batch(
@@ -82,14 +85,14 @@ def batch(
             )
         except KeyboardInterrupt:
             if is_stream(results):
-                raise Interrupted("interrupted: the results so far were passed on") from None
-            n_results = whole_lines(results)
+                raise Interrupted("interrupted: the results so far were written") from None
+            n_results = complete_lines(results)
             raise Interrupted(
                 f"interrupted: {n_results} results are in {results}, and the same command resumes there"
             ) from None
-    before = f", {summary.resumed} of them there already" if summary.resumed else ""
+    resumed = f", {summary.resumed} of them there already" if summary.resumed else ""
     console = err if is_standard_output(results) else out
-    console.print(f"{results}: {summary.total} results{before}, {summary.errors} of them errors", soft_wrap=True)
+    console.print(f"{results}: {summary.total} results{resumed}, {summary.errors} of them errors", soft_wrap=True)
 
 
 def is_standard_output(path: Path) -> bool:
@@ -100,7 +103,7 @@ def is_standard_output(path: Path) -> bool:
         return False
 
 
-def whole_lines(path: Path) -> int:
+def complete_lines(path: Path) -> int:
     """The number of complete results in a file; the last line may be incomplete."""
     if not path.is_file():
         return 0

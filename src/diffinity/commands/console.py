@@ -22,7 +22,7 @@ out = Console()
 err = Console(stderr=True)
 
 COMPILING = {"generate", "inspect", "batch", "demo"}  # commands that run compiled loops immediately
-FAILED = 1  # the command was correct, and something else failed: a full disk, no memory, a network
+FAILED = 1  # the command was correct, but something else failed: a full disk, no memory, a network
 MISUSED = 2  # wrong options, values, constraints, models or files, or an extra that is not installed
 
 
@@ -37,7 +37,7 @@ class Commands(TyperGroup):
         words = {*ctx._protected_args, *ctx.args}
         compiles = bool(COMPILING & words) and not words & {"--help", "-h"}
         try:
-            with precompiling(compiles), compilation_shown(compiles):
+            with precompiling(compiles), show_compilation(compiles):
                 return copy_context().run(super().invoke, ctx)
         except DiffinityError as error:
             say_error(f"error: {in_flags(error)}")
@@ -54,27 +54,27 @@ class Commands(TyperGroup):
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            say_error("error: there is not enough memory: ask for fewer texts at a time, or a smaller length")
+            say_error("error: there is not enough memory: use fewer texts at a time, or a smaller length")
             raise typer.Exit(FAILED) from None
 
 
 @contextmanager
-def compilation_shown(needed: bool) -> Iterator[None]:
-    """Show in a terminal that loops are being compiled, as in the first call after installation."""
+def show_compilation(needed: bool) -> Iterator[None]:
+    """Show in a terminal which loops are being compiled; they are compiled once after installation."""
     if not needed or not err.is_terminal:
         yield
         return
-    from diffinity.compiled import told_of_compilation
+    from diffinity.compiled import reporting_compilation
 
     names: list[str] = []
 
-    def tell(name: str) -> None:
+    def show_loop(name: str) -> None:
         names.append(name)
         err.file.write(f"\r\x1b[2Kcompiling, once after installation: {len(names)} loops, now {name} ")
         err.file.flush()
 
     try:
-        with told_of_compilation(tell):
+        with reporting_compilation(show_loop):
             yield
     finally:
         if names:

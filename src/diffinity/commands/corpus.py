@@ -37,28 +37,28 @@ def build(
     """Turn public text into training documents: cleaned, cut to length, without repetitions.
 
     Sources: tatoeba, commonvoice, storybooks, ebooks, star, taskmaster, corpora, schemastore; `diffinity corpus
-    sources` says what each is.
+    sources` describes them.
 
     Example: diffinity corpus build tatoeba=eng_sentences.tsv commonvoice=sentences.txt --out corpus.jsonl
     """
     from diffinity.training.corpus.public.build import RAREST_TRIPLE, RAREST_WORD, Document, write_documents
 
-    places: dict[str, str | Path] = {}
+    paths: dict[str, str | Path] = {}
     for entry in sources:
-        name, separator, place = entry.partition("=")
-        if not separator or not place:
+        name, separator, path = entry.partition("=")
+        if not separator or not path:
             raise InvalidArgument(f"a source is NAME=PATH, such as tatoeba=eng_sentences.tsv, not {entry!r}")
-        places[name] = place
+        paths[name] = path
     counts_so_far: Counter[str] = Counter()
     with err.status("reading") as status:
 
-        def tell(document: Document) -> None:
+        def count_document(document: Document) -> None:
             counts_so_far[document.source] += 1
             if counts_so_far.total() % 10_000 == 0:
                 status.update(f"{counts_so_far.total():,} documents written")
 
         counts = write_documents(
-            places, out_file, rarest_word or RAREST_WORD, rarest_triple or RAREST_TRIPLE, tell
+            paths, out_file, rarest_word or RAREST_WORD, rarest_triple or RAREST_TRIPLE, count_document
         )
     out.print(f"wrote {out_file}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
 
@@ -80,9 +80,9 @@ def sources() -> None:
 @app.command()
 def show(
     file: Annotated[
-        Path | None, typer.Argument(help="A corpus file that `build` wrote; else structured text only.")
+        Path | None, typer.Argument(help="A corpus file from `build`; without it, only structured text.")
     ] = None,
-    documents: Annotated[int, typer.Option(help="How many.", min=1)] = 20,
+    documents: Annotated[int, typer.Option(help="Number of documents.", min=1)] = 20,
     seed: Annotated[int, typer.Option(help="The same seed shows the same documents.", min=0)] = 0,
 ) -> None:
     """Print documents as training draws them, as JSON lines.

@@ -30,9 +30,9 @@ from diffinity.commands.options import (
     SchemaOption,
     SchemaOptionsOption,
     TypeOption,
+    apply_limits,
     check_device,
     check_writable,
-    put_limits_in_force,
     write_text,
 )
 from diffinity.errors import InvalidArgument
@@ -47,7 +47,7 @@ TEXTS_PER_BATCH = 16  # texts that are denoised together and printed when all of
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn a command that takes `settings` into a command with one option for each of `GenerationSettings`."""
+    """Replace the parameter `settings` of a command by one option for each field of `GenerationSettings`."""
     options = command_line_options()
 
     @functools.wraps(command)
@@ -71,11 +71,11 @@ def command_line_options() -> list[Option]:
 
 def _parameter(option: Option) -> inspect.Parameter:
     kind = str | None if option.name == "length" else option.type
-    least = option.least if isinstance(option.least, int) and option.least >= 1 else None
+    minimum = option.minimum if isinstance(option.minimum, int) and option.minimum >= 1 else None
     typer_option = typer.Option(
         help=option.help,
         metavar="N" if option.name == "length" else None,
-        min=None if option.name == "length" else least,
+        min=None if option.name == "length" else minimum,
     )
     return inspect.Parameter(
         option.name,
@@ -85,16 +85,16 @@ def _parameter(option: Option) -> inspect.Parameter:
     )
 
 
-def settings_of(spoken: Mapping[str, Any]) -> GenerationSettings:
-    """The settings that a command line asks for.
+def settings_of(values: Mapping[str, Any]) -> GenerationSettings:
+    """The settings from the values of the command line.
 
     >>> settings_of({"steps": 8, "length": "auto"})
     GenerationSettings({'length': 'auto', 'steps': 8})
     """
-    for name, value in spoken.items():
+    for name, value in values.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidArgument(f"--{name.replace('_', '-')} must be a finite number, but is {value}")
-    options = {**spoken, "length": tokens_asked(spoken.get("length"))}
+    options = {**values, "length": read_length(values.get("length"))}
     return GenerationSettings.of(**from_request_names(options))
 
 
@@ -112,21 +112,22 @@ def generate(
     contains: ContainsOption = None,
     not_regex: NotOption = None,
     model: ModelOption = None,
-    n: Annotated[int, typer.Option("-n", "--n", help="How many texts.", min=1)] = 1,
-    seed: Annotated[int, typer.Option(help="Text i is drawn from (seed, i).", min=0)] = 0,
+    n: Annotated[int, typer.Option("-n", "--n", help="Number of texts.", min=1)] = 1,
+    seed: Annotated[int, typer.Option(help="Text i has the seed (seed, i).", min=0)] = 0,
     deadline: Annotated[
         float | None,
         typer.Option(help="Stop after this many seconds; texts still satisfy the constraint.", min=0),
     ] = None,
     device: DeviceOption = "cpu",
     trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run the code that a transformers model brings.")
+        bool,
+        typer.Option("--trust-remote-code", help="Run Python code from the model's repository (transformers)."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write a page that replays the denoising.")] = None,
     limit: LimitOption = None,
 ) -> None:
-    """Write texts that satisfy all the constraints given; without one, freely.
+    """Write texts that satisfy all given constraints, or unconstrained texts if there are none.
 
     Example: diffinity generate --regex '[A-Z][a-z ]+[.]' -n 3 --length 24 --seed 1
 
@@ -136,7 +137,7 @@ def generate(
     from diffinity.memory import check_room
     from diffinity.trace import Trace
 
-    put_limits_in_force(limit)
+    apply_limits(limit)
     check_device(device)
     if deadline is not None and not math.isfinite(deadline):
         raise InvalidArgument(f"--deadline must be a finite number of seconds, but is {deadline}")
@@ -150,8 +151,8 @@ def generate(
     constraint = options.constraint()
     lm = load(model, device=device, trust_remote_code=trust_remote_code)
     check_room(lm, n, settings.length if isinstance(settings.length, int) else lm.sampling_defaults.length)
-    write = Generator(lm, constraint, settings)
-    total, particles = write.num_inference_steps, write.rows
+    generator = Generator(lm, constraint, settings)
+    total, particles = generator.num_inference_steps, generator.rows
     record = Trace(particles) if trace is not None else None
     texts: list[Generated] = []
     began = time.monotonic()
@@ -159,42 +160,43 @@ def generate(
         for first in range(0, n, TEXTS_PER_BATCH):
             seeds = [(seed, i) for i in range(first, min(n, first + TEXTS_PER_BATCH))]
             with watching(lm, record, total, particles, live=out.is_terminal and not as_json) as watch:
-                part = write(
+                batch = generator(
                     len(seeds),
                     seeds=seeds,
                     deadline=None if deadline is None else max(0.0, deadline + began - time.monotonic()),
                     callback_on_step_end=watch,
                 )
-            for sample in part:
+            for sample in batch:
                 print(spelled(sample, as_json), flush=True)
-            texts += part
+            texts += batch
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted: {len(texts)} of {n} texts were written") from None
-    missed = sum(not sample.satisfied for sample in texts)
-    if missed:
+    n_unsatisfied = sum(not sample.satisfied for sample in texts)
+    if n_unsatisfied:
         err.print(
-            f"{missed} of {n} texts do not satisfy the constraint: --decode {settings.decode} repairs nothing"
+            f"{n_unsatisfied} of {n} texts do not satisfy the constraint: "
+            f"--decode {settings.decode} does not enforce it"
         )
-    refused = [sample.value_error for sample in texts if sample.value_error is not None]
-    if refused:
+    value_errors = [sample.value_error for sample in texts if sample.value_error is not None]
+    if value_errors:
         err.print(
-            f"{len(refused)} of {n} texts are no value of {type_name or 'the type'}: {visible(refused[0])}. "
-            "--retry-invalid N writes them anew",
+            f"{len(value_errors)} of {n} texts are no value of {type_name or 'the type'}: "
+            f"{visible(value_errors[0])}. --retry-invalid N generates them again",
             soft_wrap=True,
             markup=False,
         )
     if record is not None and trace is not None:
-        described = {
-            "model": model or "the embedded one",
-            "length": write.length,
+        page_settings = {
+            "model": model or "the embedded model",
+            "length": generator.length,
             "steps": total,
             "seed": seed,
-            "guidance": write.settings.guidance,
+            "guidance": generator.settings.guidance,
             "scale": settings.guidance_scale,
             "decoding": settings.decode,
             "sampler": settings.method or lm.sampling_defaults.method,
         }
-        page = record.page(lm, texts, constraint=options.in_words(settings.prefix), settings=described)
+        page = record.page(lm, texts, constraint=options.in_words(settings.prefix), settings=page_settings)
         write_text(trace, page)
         err.print(f"wrote {trace}", soft_wrap=True)
 
@@ -211,17 +213,17 @@ def watching(
         if live:
             watchers.append(views.enter_context(live_drafts(out, model, total, particles)))
 
-        def tell(step: int, state: Any) -> None:
+        def call_watchers(step: int, state: Any) -> None:
             for watcher in watchers:
                 watcher(step, state)
 
-        yield tell if watchers else None
+        yield call_watchers if watchers else None
 
 
-def tokens_asked(length: str | None) -> int | str | None:
+def read_length(length: str | None) -> int | str | None:
     """The value of --length: a number of tokens, "auto" or None.
 
-    >>> tokens_asked("64"), tokens_asked("auto")
+    >>> read_length("64"), read_length("auto")
     (64, 'auto')
     """
     if length is None or length == "auto":

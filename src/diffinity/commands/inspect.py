@@ -23,8 +23,8 @@ from diffinity.commands.options import (
     SchemaOption,
     SchemaOptionsOption,
     TypeOption,
+    apply_limits,
     check_writable,
-    put_limits_in_force,
     write_text,
 )
 from diffinity.errors import InvalidArgument
@@ -42,23 +42,23 @@ def inspect(
     not_regex: NotOption = None,
     tokenizer: Annotated[Path | None, typer.Option(help="tokenizer.json to align with.")] = None,
     framing: Annotated[str, typer.Option(help="exact, eos, eos_strict or search.")] = "eos",
-    samples: Annotated[int, typer.Option(help="How many random texts.", min=0)] = 5,
-    seed: Annotated[int, typer.Option(help="Of the random texts.", min=0)] = 0,
+    samples: Annotated[int, typer.Option(help="Number of random texts.", min=0)] = 5,
+    seed: Annotated[int, typer.Option(help="Seed of the random texts.", min=0)] = 0,
     svg: Annotated[Path | None, typer.Option(help="Write a picture of the byte automaton.")] = None,
     paper_counts: Annotated[bool, typer.Option(help="Also count transitions as the paper's code does.")] = False,
     limit: LimitOption = None,
 ) -> None:
-    """Show what constraints amount to: states, classes, transitions, shortest and random texts.
+    """Describe constraints: states, classes, transitions, the shortest text and random texts.
 
     Example: diffinity inspect --json-schema order.json --svg order.svg
     """
     from diffinity.alignment import FRAMINGS, Vocabulary
-    from diffinity.inspection import inspect as look
+    from diffinity.inspection import inspect as inspect_constraint
     from diffinity.models.pretrained import read_tokenizer
 
     if framing not in FRAMINGS:
         raise InvalidArgument(f"--framing must be one of {', '.join(FRAMINGS)}, but is {framing!r}")
-    put_limits_in_force(limit)
+    apply_limits(limit)
     if svg is not None:
         check_writable(svg)
     constraint = ConstraintOptions(
@@ -69,7 +69,7 @@ def inspect(
             "give a constraint: --regex, --json-schema, --grammar, --choice, --type, --contains or --not-regex"
         )
     vocabulary = Vocabulary.from_tokenizer(read_tokenizer(tokenizer)) if tokenizer else None
-    inspection = look(
+    inspection = inspect_constraint(
         constraint,
         vocabulary,
         framing=framing,

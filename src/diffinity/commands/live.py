@@ -59,7 +59,7 @@ class LiveDrafts:
         for number, size in self._pieces.spelled(ids):
             confidence = int(frame.confidence[index, position : position + size].min())
             style = "dim" if confidence < 50 else "" if confidence < 95 else "bold"
-            draft.append(visible(self._pieces.known[number]), style=style)
+            draft.append(visible(self._pieces.texts[number]), style=style)
             position += size
         return draft
 

@@ -26,7 +26,7 @@ from diffinity.errors import InvalidArgument
 def import_plaid(
     weights: Annotated[Path, typer.Argument(help="Folder with PLAID's four .pt files.")],
     tokenizer: Annotated[Path, typer.Option(help="PLAID's owt2_tokenizer.json.")],
-    out_dir: Annotated[Path, typer.Option("--out", help="Where to write the model.")],
+    out_dir: Annotated[Path, typer.Option("--out", help="Folder to write the model to.")],
 ) -> None:
     """Turn a checkpoint in PLAID's own layout into a model folder.
 
@@ -42,7 +42,7 @@ def import_plaid(
 
 
 def models() -> None:
-    """List the published models that have a short name, and which of them are on this machine.
+    """List the published models that have a short name, and which of them have been downloaded.
 
     Example: diffinity models
     """
@@ -58,9 +58,10 @@ def models() -> None:
 
 
 def download(
-    name: Annotated[str, typer.Argument(help="What to fetch: a name that `diffinity models` lists.")],
+    name: Annotated[str, typer.Argument(help="Name of the model, from `diffinity models`.")],
     out_dir: Annotated[
-        Path | None, typer.Option("--out", help="Write a model folder here; else it is kept in the cache.")
+        Path | None,
+        typer.Option("--out", help="Write a model folder here; by default the model goes into the cache."),
     ] = None,
     keep_parts: Annotated[bool, typer.Option(help="Keep the downloaded archive (plaid-1b).")] = False,
 ) -> None:

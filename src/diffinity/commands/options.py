@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from diffinity.errors import Failure, InvalidArgument
-from diffinity.limits import Limits, put_in_force
+from diffinity.limits import Limits, set_limits
 
 if TYPE_CHECKING:
     from diffinity.constraints import Constraint
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 GRAMMAR_DEPTH = 5  # the default of `request.combined`
 
 RegexOption = Annotated[
-    str | None, typer.Option("--regex", help="A regular expression, as Python's re.fullmatch has it.")
+    str | None, typer.Option("--regex", help="A regular expression, as in Python's re.fullmatch.")
 ]
 SchemaOption = Annotated[Path | None, typer.Option("--json-schema", help="A file with a JSON Schema.")]
 SchemaOptionsOption = Annotated[
@@ -29,37 +29,35 @@ SchemaOptionsOption = Annotated[
     typer.Option(
         "--schema-option",
         metavar="NAME=VALUE",
-        help="How the schema is read: open=true, order=any, lenient=true, max_depth=N …; may be given again.",
+        help="How the schema is read: open=true, order=any, lenient=true, max_depth=N …; repeatable.",
     ),
 ]
 GrammarOption = Annotated[Path | None, typer.Option("--grammar", help="A file with a grammar (EBNF).")]
 GrammarDepthOption = Annotated[
-    int, typer.Option("--grammar-depth", help="How often the grammar may recur.", min=0)
+    int, typer.Option("--grammar-depth", help="Maximum depth of the grammar's recursion.", min=0)
 ]
 LimitOption = Annotated[
     list[str] | None,
     typer.Option(
         "--limit",
         metavar="NAME=N",
-        help="Raise or lower what a constraint may cost: "
+        help="Raise or lower a limit on the cost of a constraint: "
         + ", ".join(limit.name for limit in fields(Limits))
         + "; "
-        "may be given again.",
+        "repeatable.",
     ),
 ]
-ChoiceOption = Annotated[
-    list[str] | None, typer.Option("--choice", help="One of these texts; may be given again.")
-]
+ChoiceOption = Annotated[list[str] | None, typer.Option("--choice", help="A text to choose from; repeatable.")]
 TypeOption = Annotated[str | None, typer.Option("--type", help="module:Name of a Python type or Pydantic model.")]
 ContainsOption = Annotated[
-    list[str] | None, typer.Option("--contains", help="A word that occurs; may be given again.")
+    list[str] | None, typer.Option("--contains", help="A word that must occur; repeatable.")
 ]
 NotOption = Annotated[
-    list[str] | None, typer.Option("--not-regex", help="What must not match; may be given again.")
+    list[str] | None, typer.Option("--not-regex", help="A regular expression that must not match; repeatable.")
 ]
 ModelOption = Annotated[
     str | None,
-    typer.Option("--model", help="Folder, hub id or name (`diffinity models`); else the embedded one."),
+    typer.Option("--model", help="Folder, hub id or name (`diffinity models`); default: the embedded model."),
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="Where the model runs: cpu, cuda, cuda:1 …")]
 
@@ -144,13 +142,13 @@ def write_text(path: Path, text: str) -> None:
     if path.exists() and not path.is_file():  # a pipe or a device can't be replaced
         path.write_text(text, encoding="utf-8")
         return
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         try:
-            part.write_text(text, encoding="utf-8")
-            part.replace(path)
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(path)
         finally:
-            part.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise Failure(f"{path} can't be written: {error.strerror}") from None
 
@@ -181,9 +179,9 @@ def read_pairs(flag: str, pairs: Sequence[str] | None) -> Iterator[tuple[str, An
             yield name.replace("-", "_"), value
 
 
-def put_limits_in_force(pairs: Sequence[str] | None) -> None:
+def apply_limits(pairs: Sequence[str] | None) -> None:
     """Apply the limits of `--limit` until the command ends; every command runs in a new `contextvars` context."""
-    put_in_force(**read_limits(pairs))
+    set_limits(**read_limits(pairs))
 
 
 def read_limits(pairs: Sequence[str] | None) -> dict[str, float]:
@@ -198,8 +196,8 @@ def read_limits(pairs: Sequence[str] | None) -> dict[str, float]:
     for name, value in read_pairs("--limit", pairs):
         if name not in kinds:
             raise InvalidArgument(f"there is no limit {name!r}: there are {', '.join(kinds)}")
-        is_whole = kinds[name] == "int"
-        if isinstance(value, bool) or not isinstance(value, int if is_whole else int | float) or not value > 0:
-            raise InvalidArgument(f"--limit {name} takes a {'whole ' * is_whole}number above 0, not {value!r}")
+        is_integer = kinds[name] == "int"
+        if isinstance(value, bool) or not isinstance(value, int if is_integer else int | float) or not value > 0:
+            raise InvalidArgument(f"--limit {name} takes a {'whole ' * is_integer}number above 0, not {value!r}")
         changes[name] = value
     return changes

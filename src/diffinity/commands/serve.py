@@ -23,12 +23,13 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on.", min=0, max=65535)] = 8000,
     device: DeviceOption = "cpu",
-    model_name: Annotated[str | None, typer.Option(help="What clients call the model.")] = None,
+    model_name: Annotated[str | None, typer.Option(help="Name of the model for clients.")] = None,
     trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run the code that a model of the hub brings along.")
+        bool, typer.Option("--trust-remote-code", help="Run Python code from the model's repository.")
     ] = False,
     ignore_prompt: Annotated[
-        bool, typer.Option("--ignore-prompt", help="Take prompts although the model reads none.")
+        bool,
+        typer.Option("--ignore-prompt", help="Ignore prompts if the model reads none, instead of refusing them."),
     ] = False,
     max_batch: Annotated[int, typer.Option(help="Texts that are denoised together.", min=1)] = 16,
     batch_delay: Annotated[
@@ -36,20 +37,25 @@ def serve(
     ] = 0.01,
     max_waiting: Annotated[int, typer.Option(help="Texts that may wait; more get 429.", min=1)] = 256,
     deadline: Annotated[float, typer.Option(help="Seconds that a request may take.")] = 120.0,
-    drain: Annotated[float, typer.Option(help="Seconds to finish what runs after SIGTERM.")] = 120.0,
+    drain: Annotated[float, typer.Option(help="Seconds to finish running requests after SIGTERM.")] = 120.0,
     max_n: Annotated[int, typer.Option(help="Texts of one request.", min=1)] = 16,
     max_tokens: Annotated[int, typer.Option(help="Tokens of one text.", min=1)] = 1024,
     max_body: Annotated[int, typer.Option(help="Bytes of a request.", min=1)] = 1_000_000,
     api_key_file: Annotated[
-        Path | None, typer.Option(help="API keys, one a line; $DIFFINITY_API_KEYS has them by commas.")
+        Path | None,
+        typer.Option(help="File with one API key per line; $DIFFINITY_API_KEYS separates keys by commas."),
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="A name in the Host header to answer to; may be given again.")
+        list[str] | None, typer.Option(help="An allowed name in the Host header; repeatable.")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of the network.", min=1)] = None,
     ray: Annotated[bool, typer.Option("--ray", help="Run as a Ray Serve deployment.")] = False,
-    replicas: Annotated[int, typer.Option(help="With --ray: how many models run at once.", min=1)] = 1,
-    address: Annotated[str | None, typer.Option(help="With --ray: of the cluster, as ray.init has it.")] = None,
+    replicas: Annotated[
+        int, typer.Option(help="With --ray: number of replicas, each with its own model.", min=1)
+    ] = 1,
+    address: Annotated[
+        str | None, typer.Option(help="With --ray: address of the cluster, as for ray.init.")
+    ] = None,
 ) -> None:
     """Serve a model as OpenAI's API, with a page at / that shows text being denoised.
 
@@ -102,7 +108,7 @@ def _serve_here(
     try:
         server.run()
     except SystemExit:
-        raise Failure(f"{host}:{port} can't be listened on: see the message above") from None
+        raise Failure(f"the server can't listen on {host}:{port}: see the message above") from None
 
 
 def _check_installed() -> None:

@@ -16,7 +16,7 @@ SCHEMA_OPTIONS = (
     "max_space",
     "max_branches",
 )
-SPOKEN = {"num_inference_steps": "steps", "guidance_scale": "scale"}  # the names that `GenerationSettings` shows
+FLAG_NAMES = {"num_inference_steps": "steps", "guidance_scale": "scale"}  # where the flag differs
 PLAIN = (
     "length",
     "guidance",
@@ -29,7 +29,7 @@ PLAIN = (
     "order",
     "framing",
 )
-LONG = (*SPOKEN, "best_of", "score_temp", "block_length", "cfg_scale", "retry_invalid", "batch_size")
+LONG = (*FLAG_NAMES, "best_of", "score_temp", "block_length", "cfg_scale", "retry_invalid", "batch_size")
 
 # Advice that applies only to Python; the command line removes it.
 ONLY_IN_PYTHON = (
@@ -71,7 +71,7 @@ def in_flags(error: DiffinityError) -> str:
 
 
 def _flag(name: str) -> str:
-    return "--" + SPOKEN.get(name, name).replace("_", "-")
+    return "--" + FLAG_NAMES.get(name, name).replace("_", "-")
 
 
 def _spelled(argument: re.Match[str]) -> str:

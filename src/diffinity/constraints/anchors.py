@@ -90,8 +90,8 @@ def split_by_gaps(
         eps.append((states + (came + b) * n, states + (gap + g) * n))
         eps.append((states + (gap + g) * n, states + (following + a) * n))
         eps.append((nfa.eps_source + (gap + g) * n, nfa.eps_target + (gap + g) * n))
-        held = np.array([holds(kind, before[b], after[a]) for kind in ANCHORS])[anchors[1]]
-        eps.append((anchors[0, held] + (gap + g) * n, anchors[2, held] + (gap + g) * n))
+        anchor_holds = np.array([holds(kind, before[b], after[a]) for kind in ANCHORS])[anchors[1]]
+        eps.append((anchors[0, anchor_holds] + (gap + g) * n, anchors[2, anchor_holds] + (gap + g) * n))
     edges: list[tuple[I32, ...]] = []
     side = np.array([before.index(s) for s in side_of_label])[nfa.label]
     for a, follows in enumerate(after):

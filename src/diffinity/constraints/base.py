@@ -27,7 +27,7 @@ class Constraint(ABC):
 
     @abstractmethod
     def _build(self) -> ByteDFA:
-        """Compile, inside a running `compiling()`; called once per value."""
+        """Compile the constraint inside a running `compiling()`; called once per value."""
 
     def _inner(self) -> tuple[Constraint, ...]:
         """The parts of this constraint."""
@@ -47,24 +47,24 @@ class Constraint(ABC):
         3
         """
         with compiling(limits) as budget:
-            todo: list[Constraint] = [self]
-            while todo:  # the innermost first, without recursion
-                part = todo[-1]
+            pending: list[Constraint] = [self]
+            while pending:  # the innermost first, without recursion
+                part = pending[-1]
                 inner = [] if "_compiled" in part.__dict__ else part._inner()
-                missing = [x for x in inner if "_compiled" not in x.__dict__]
-                if missing:
-                    todo.extend(missing)
+                uncompiled = [x for x in inner if "_compiled" not in x.__dict__]
+                if uncompiled:
+                    pending.extend(uncompiled)
                     continue
-                todo.pop()
+                pending.pop()
                 if "_compiled" not in part.__dict__:
                     with budget.apart():
-                        before = budget.meter.steps
+                        steps_before = budget.meter.steps
                         machine = part._build()
                         # Not a field: a cache is not part of equality and may be filled on a frozen value.
-                        part.__dict__["_compiled"] = machine, budget.meter.steps - before
-                        budget.meter.steps = before
+                        part.__dict__["_compiled"] = machine, budget.meter.steps - steps_before
+                        budget.meter.steps = steps_before
             compiled: tuple[ByteDFA, int] = self.__dict__["_compiled"]
-            # Charged once to each compilation, as if it had been compiled there.
+            # Each compilation is charged once, as if it had compiled this constraint itself.
             if (key := ("constraint", id(self))) not in budget.meter.charged:
                 budget.meter.charged[key] = self  # a reference, so that the id stays unique
                 budget.spend(compiled[1], "this constraint")

@@ -54,7 +54,7 @@ def complement(codes: CodeSet) -> CodeSet:
 
 
 class Alphabet(NamedTuple):
-    """Characters in classes: `label[i]` is the class of starts[i] … starts[i+1]-1, -1 for "in no set"."""
+    """Characters in classes: `label[i]` is the class of starts[i] … starts[i+1]-1; -1 if they are in no set."""
 
     starts: NDArray[np.int64]
     label: I32

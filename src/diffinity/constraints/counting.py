@@ -15,7 +15,7 @@ from diffinity.errors import InfeasibleConstraint
 if TYPE_CHECKING:
     from diffinity.constraints.dfa import ByteDFA
 
-STOP = 0.2  # the probability to end a sample at an accepting state with transitions
+STOP = 0.2  # probability that a sample ends at an accepting state that has transitions
 
 
 def is_acyclic(table: I32) -> bool:
@@ -57,8 +57,8 @@ def distances(table: I32, accepting: Bools) -> I32:
     while frontier.size:
         steps += 1
         incoming = [order[first[s] : first[s + 1]] for s in frontier.tolist()]
-        before = np.unique(tail[np.concatenate(incoming)])
-        frontier = before[distance[before] < 0]
+        predecessors = np.unique(tail[np.concatenate(incoming)])
+        frontier = predecessors[distance[predecessors] < 0]
         distance[frontier] = steps
     return distance
 
@@ -79,7 +79,7 @@ def shortest(dfa: ByteDFA) -> bytes | None:
 
 
 def sample(dfa: ByteDFA, rng: random.Random, max_length: int) -> bytes:
-    """A random walk that takes a shortest path to acceptance near `max_length`."""
+    """A random walk that avoids transitions after which no string of at most `max_length` bytes is accepted."""
     if dfa.is_empty:
         raise InfeasibleConstraint("the language is empty: there is no string to sample")
     walk = dfa.walk
@@ -153,15 +153,15 @@ class Counter:
         if self.count(length) == 0:
             raise InfeasibleConstraint(f"no accepted string has exactly {length} bytes")
         state, out = 0, bytearray()
-        for left in range(length - 1, -1, -1):
-            after = self._suffixes(left)
-            ticket = rng.randrange(int(self._suffixes(left + 1)[state]))
+        for remaining in range(length - 1, -1, -1):
+            suffix_counts = self._suffixes(remaining)
+            ticket = rng.randrange(int(self._suffixes(remaining + 1)[state]))
             for c, target in enumerate(self._table[state].tolist()):
                 if target < 0:
                     continue
-                share = self._weight[c] * int(after[target])
+                share = self._weight[c] * int(suffix_counts[target])
                 if ticket < share:
-                    out.append(self._bytes_of[c][ticket // int(after[target])])
+                    out.append(self._bytes_of[c][ticket // int(suffix_counts[target])])
                     state = target
                     break
                 ticket -= share

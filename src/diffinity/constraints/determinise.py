@@ -46,7 +46,7 @@ def determinise(nfa: Nfa, start: int, accepting: Bools, n_labels: int, budget: B
     eps_first, eps_order = kernels.group_by(nfa.eps_source, n)
     eps_to = nfa.eps_target[eps_order]
     important = alive & ((np.diff(edge_first) > 0) | accepting)
-    room = _Room(n, n_labels, budget)
+    buffers = _Buffers(n, n_labels, budget)
     mark, memo = np.zeros(n, np.int32), np.full(n, -1, np.int32)
     stack, closure = np.empty(n, np.int32), np.empty(n, np.int32)
     sorted_to = np.empty(edge_to.shape[0], np.int32)
@@ -56,18 +56,18 @@ def determinise(nfa: Nfa, start: int, accepting: Bools, n_labels: int, budget: B
     while True:
         status = kernels.subsets(
             first_state, edge_first, edge_class, edge_to, eps_first, eps_to, important, accepting,
-            mark, stack, closure, sorted_to, memo, begin, place, *room.interning(), room.table, ctl,
+            mark, stack, closure, sorted_to, memo, begin, place, *buffers.interning(), buffers.table, ctl,
         )  # fmt: skip
         settle(ctl, budget, DOING)
         if status == kernels.DONE:
             break
         if status == kernels.GROW_STATES:
-            room.grow_states(int(ctl[0]))
+            buffers.grow_states(int(ctl[0]))
         elif status == kernels.GROW_POOL:
-            room.grow_pool(int(ctl[3]))
+            buffers.grow_pool(int(ctl[3]))
     n_subsets = int(ctl[0])
     budget.check("dfa_states", n_subsets, DOING)  # the initial arrays may exceed a low limit
-    return Machine(room.table[:n_subsets].copy(), room.is_final[:n_subsets].copy())
+    return Machine(buffers.table[:n_subsets].copy(), buffers.is_final[:n_subsets].copy())
 
 
 def _drop_dead_ends(nfa: Nfa, accepting: Bools) -> tuple[Nfa, Bools]:
@@ -90,7 +90,7 @@ def _drop_dead_ends(nfa: Nfa, accepting: Bools) -> tuple[Nfa, Bools]:
     return trimmed, alive
 
 
-class _Room:
+class _Buffers:
     """The arrays that grow during the construction, within the budget."""
 
     def __init__(self, n_nfa: int, n_labels: int, budget: Budget) -> None:
@@ -112,7 +112,7 @@ class _Room:
         self.budget.check("dfa_states", n_states + 1, DOING)
         self.budget.check("table_entries", (n_states + 1) * self.n_labels, DOING)
         size = min(2 * n_states, limits.dfa_states, limits.table_entries // self.n_labels)
-        self._foresee(size, self.pool.shape[0])
+        self._check_memory(size, self.pool.shape[0])
         self.first = _longer(self.first, size + 1)
         self.codes = _longer(self.codes, size)
         self.is_final = _longer(self.is_final, size)
@@ -124,10 +124,10 @@ class _Room:
 
     def grow_pool(self, required: int) -> None:
         size = required + required // 2
-        self._foresee(self.codes.shape[0], size)
+        self._check_memory(self.codes.shape[0], size)
         self.pool = _longer(self.pool, size)
 
-    def _foresee(self, states: int, pool: int) -> None:
+    def _check_memory(self, states: int, pool: int) -> None:
         # An array and its smaller predecessor exist at the same time: 7 bytes for each int32.
         required_bytes = 7 * (states * (self.n_labels + 10) + pool)
         self.budget.check("memory_bytes", required_bytes, DOING)

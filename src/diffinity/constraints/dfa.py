@@ -21,7 +21,7 @@ from diffinity.constraints.trie import trie_edges
 from diffinity.errors import InvalidArgument
 from diffinity.limits import Budget, charged_cache, compiling
 
-MOST_WORDS_KEPT = 16  # of a list that a compilation keeps: comparing longer lists costs as much as compiling them
+LONGEST_CACHED_LIST = 16  # in strings: comparing longer lists costs as much as compiling them
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,13 +87,13 @@ class ByteDFA:
         words = sorted({bytes(s) for s in strings})
         with compiling() as budget:
             key = ("strings", *words)
-            known = cast("ByteDFA | None", budget.kept(key))
-            if known is None:
+            dfa = cast("ByteDFA | None", budget.kept(key))
+            if dfa is None:
                 edges, final, byte_class = trie_edges(words, budget)
-                known = machine_to_dfa(edges, final, 0, byte_class, budget)
-                if len(words) <= MOST_WORDS_KEPT:
-                    budget.keep(key, known, known.table.size)
-            return known
+                dfa = machine_to_dfa(edges, final, 0, byte_class, budget)
+                if len(words) <= LONGEST_CACHED_LIST:
+                    budget.keep(key, dfa, dfa.table.size)
+            return dfa
 
     @staticmethod
     def any_bytes() -> ByteDFA:
@@ -113,7 +113,7 @@ class ByteDFA:
         """
         return _utf8()
 
-    # ---- questions
+    # ---- properties and queries
 
     @property
     def n_states(self) -> int:
@@ -176,8 +176,7 @@ class ByteDFA:
         """The string of a language with exactly one (short) string; otherwise None."""
         if self.n_states > 16 or self.accepting.sum() != 1:
             return None
-        # All states are between the start and the accepting state: with one edge fewer than states they are a
-        # path.
+        # All states lie between the start and the accepting state; with n − 1 edges n states are a path.
         bytes_of_class = np.bincount(self.byte_class, minlength=self.n_classes)
         edges = int(((self.table >= 0) * bytes_of_class).sum())
         return counting.shortest(self) if edges == self.n_states - 1 else None
@@ -234,9 +233,9 @@ class ByteDFA:
         return [self._counter.count(length) for length in range(max_length + 1)]
 
     def sample(self, rng: random.Random, max_length: int = 64) -> bytes:
-        """A random accepted string; every string is possible, without a particular distribution.
+        """A random accepted string; every string of at most `max_length` bytes is possible, not equally likely.
 
-        It walks freely for about `max_length` bytes and then takes a shortest path to acceptance.
+        If every accepted string is longer than `max_length`, the result is a shortest string.
 
         >>> ByteDFA.from_strings([b"a", b"b"]).sample(random.Random(0)) in (b"a", b"b")
         True
@@ -294,9 +293,9 @@ class ByteDFA:
         nfa = NfaBuilder()
         start = current = nfa.state()
         for part in (self, *others):
-            after = nfa.state()
-            nfa.embed(part, current, after)
-            current = after
+            next_state = nfa.state()
+            nfa.embed(part, current, next_state)
+            current = next_state
         return nfa.build(start, [current])
 
     def star(self) -> ByteDFA:
@@ -340,11 +339,11 @@ class ByteDFA:
     def _product(self, other: ByteDFA, operation: Operation) -> ByteDFA:
         with compiling() as budget:
             key = (operation, self, other)
-            known = cast("ByteDFA | None", budget.kept(key))
-            if known is None:
-                known = self._new_product(other, operation, budget)
-                budget.keep(key, known, known.table.size)
-            return known
+            dfa = cast("ByteDFA | None", budget.kept(key))
+            if dfa is None:
+                dfa = self._new_product(other, operation, budget)
+                budget.keep(key, dfa, dfa.table.size)
+            return dfa
 
     def _new_product(self, other: ByteDFA, operation: Operation, budget: Budget) -> ByteDFA:
         joint = self.byte_class.astype(np.int32) * 256 + other.byte_class
@@ -405,7 +404,7 @@ class ByteDFA:
 def _utf8() -> ByteDFA:
     nfa = NfaBuilder()
     start = nfa.state()
-    tails = [start, nfa.state(), nfa.state(), nfa.state()]  # tails[k]: k continuation bytes to go
+    tails = [start, nfa.state(), nfa.state(), nfa.state()]  # tails[k]: k continuation bytes follow
     for k in (1, 2, 3):
         nfa.edge(tails[k], 0x80, 0xBF, tails[k - 1])
     nfa.edge(start, 0x00, 0x7F, start)
@@ -414,7 +413,7 @@ def _utf8() -> ByteDFA:
     nfa.edge(start, 0xEE, 0xEF, tails[2])
     nfa.edge(start, 0xF1, 0xF3, tails[3])
     # The four lead bytes whose second byte is restricted: overlong forms, surrogates, beyond U+10FFFF.
-    for lead, low, high, after in (
+    for lead, low, high, remaining in (
         (0xE0, 0xA0, 0xBF, 1),
         (0xED, 0x80, 0x9F, 1),
         (0xF0, 0x90, 0xBF, 2),
@@ -422,5 +421,5 @@ def _utf8() -> ByteDFA:
     ):
         second = nfa.state()
         nfa.edge(start, lead, lead, second)
-        nfa.edge(second, low, high, tails[after])
+        nfa.edge(second, low, high, tails[remaining])
     return nfa.build(start, [start])

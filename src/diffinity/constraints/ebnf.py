@@ -92,7 +92,7 @@ def read_rules(source: str) -> dict[str, Expression]:
 
 
 def complain(source: str, at: int, message: str) -> NoReturn:
-    """Raise the error that names line and column and shows the line."""
+    """Raise an error with this message, the line and column, and an excerpt of the source."""
     line = source.count("\n", 0, at) + 1
     column = at - source.rfind("\n", 0, at)
     raise ConstraintSyntaxError(f"line {line}, column {column}: {message}", source, at)
@@ -122,7 +122,7 @@ class _Reader:
         while at < len(source):
             match = _TOKEN.match(source, at)
             if match is None:
-                complain(source, at, f"{source[at]!r} does not begin anything of this notation")
+                complain(source, at, f"{source[at]!r} does not begin a token of this notation")
             if match.group() == "(" and source.startswith("(*", at):
                 complain(source, at, "this comment is never closed")
             kind = match.lastgroup or ""
@@ -201,7 +201,7 @@ class _Reader:
         smallest = int(low or 0)
         largest = None if comma and not high else int(high) if high else smallest
         if largest is not None and largest < smallest:
-            complain(self.source, token.at, f"the count {token.text} ends before it begins")
+            complain(self.source, token.at, f"the count {token.text} has an upper bound below its lower bound")
         return smallest, largest
 
     def atom(self) -> Expression:
@@ -229,4 +229,4 @@ class _Reader:
         try:
             return _ESCAPE.sub(plain, token.text[1:-1]).encode()
         except UnicodeEncodeError:
-            complain(self.source, token.at, "this text has a code that is no character")
+            complain(self.source, token.at, "this text has a code point that is no character")

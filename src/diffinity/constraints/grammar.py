@@ -70,14 +70,14 @@ class Grammar(Constraint):
 
 def _walk(expression: Expression) -> list[Expression]:
     """The expression and all its parts."""
-    parts, todo = [], [expression]
-    while todo:
-        parts.append(part := todo.pop())
+    parts, pending = [], [expression]
+    while pending:
+        parts.append(part := pending.pop())
         match part:
             case Series(items) | Options(items):
-                todo.extend(items)
+                pending.extend(items)
             case Times(item, _, _):
-                todo.append(item)
+                pending.append(item)
     return parts
 
 
@@ -92,7 +92,7 @@ class _Compiler:
             name: [part.name for part in _walk(expression) if isinstance(part, Rule)]
             for name, expression in rules.items()
         }
-        self.finished: dict[str, ByteDFA] = {}  # the finished languages
+        self.finished: dict[str, ByteDFA] = {}
         self.patterns: dict[str, ByteDFA] = {}
 
     def language(self, start: str) -> ByteDFA:
@@ -127,11 +127,11 @@ class _Compiler:
         order: list[str] = []
         recursive_uses: set[tuple[str, str]] = set()
         path, is_open, visited = [start], {start}, {start}
-        todo = [iter(self.uses[start])]
-        while todo:
-            name = next(todo[-1], None)
+        pending = [iter(self.uses[start])]
+        while pending:
+            name = next(pending[-1], None)
             if name is None:
-                todo.pop()
+                pending.pop()
                 order.append(finished := path.pop())
                 is_open.discard(finished)
             elif name in is_open:
@@ -140,7 +140,7 @@ class _Compiler:
                 visited.add(name)
                 is_open.add(name)
                 path.append(name)
-                todo.append(iter(self.uses[name]))
+                pending.append(iter(self.uses[name]))
         return order, recursive_uses
 
     def _groups(self, order: list[str]) -> dict[str, list[str]]:
@@ -151,11 +151,11 @@ class _Compiler:
                 used_by[other].append(name)
         leader: dict[str, str] = {}
         for name in reversed(order):
-            todo = [name] if name not in leader else []
-            while todo:
-                if (other := todo.pop()) not in leader:
+            pending = [name] if name not in leader else []
+            while pending:
+                if (other := pending.pop()) not in leader:
                     leader[other] = name
-                    todo.extend(x for x in used_by[other] if x not in leader)
+                    pending.extend(x for x in used_by[other] if x not in leader)
         members: dict[str, list[str]] = {}
         for name in order:
             members.setdefault(leader[name], []).append(name)
@@ -163,19 +163,19 @@ class _Compiler:
 
     def _only_last(self, expression: Expression, group: set[str]) -> bool:
         """Whether the group's rules are used only at the end of an alternative."""
-        todo = [(expression, True)]
-        while todo:
-            part, last = todo.pop()
+        pending = [(expression, True)]
+        while pending:
+            part, last = pending.pop()
             match part:
                 case Rule(name, _):
                     if not last and name in group:
                         return False
                 case Options(items):
-                    todo.extend((item, last) for item in items)
+                    pending.extend((item, last) for item in items)
                 case Series(items):
-                    todo.extend((item, last and i == len(items) - 1) for i, item in enumerate(items))
+                    pending.extend((item, last and i == len(items) - 1) for i, item in enumerate(items))
                 case Times(item, _, _):
-                    todo.append((item, False))
+                    pending.append((item, False))
         return True
 
     def _loop(self, group: list[str]) -> None:
@@ -240,9 +240,9 @@ class _Compiler:
         jumps: dict[str, int],
         repeated: dict[int, ByteDFA],
     ) -> None:
-        todo = [(expression, entry, end)]
-        while todo:
-            part, entry, end = todo.pop()
+        pending = [(expression, entry, end)]
+        while pending:
+            part, entry, end = pending.pop()
             match part:
                 case Terminal(data):
                     nfa.literal(data, entry, end)
@@ -255,14 +255,14 @@ class _Compiler:
                 case Rule(name, _):
                     inner = nfa.state()
                     nfa.epsilon(entry, inner)
-                    todo.append((self.rules[name], inner, end))
+                    pending.append((self.rules[name], inner, end))
                 case Options(items):
-                    todo.extend((item, entry, end) for item in items)
+                    pending.extend((item, entry, end) for item in items)
                 case Series(items):
                     for i, item in enumerate(items):
-                        after = end if i == len(items) - 1 else nfa.state()
-                        todo.append((item, entry, after))
-                        entry = after
+                        next_state = end if i == len(items) - 1 else nfa.state()
+                        pending.append((item, entry, next_state))
+                        entry = next_state
                     if not items:
                         nfa.epsilon(entry, end)
                 case Times():

@@ -17,7 +17,7 @@ DOING = "minimising the automaton"
 
 
 class Edges(NamedTuple):
-    """A deterministic machine as transitions: `tail[i]` reads `label[i]` into `head[i]`."""
+    """A deterministic machine as transitions: state `tail[i]` goes to `head[i]` on `label[i]`."""
 
     tail: I32
     label: I32

@@ -51,10 +51,10 @@ class NfaBuilder:
         return self.states(1)
 
     def states(self, count: int) -> int:
-        """The first number of `count` new states; checked against `nfa_states` before they are used."""
+        """The number of the first of `count` new states; the limit `nfa_states` is checked every 1,024 states."""
         first = self._n_states
         self._n_states += count
-        # Checked every thousand states, because this is called once per character.
+        # Checked only every 1,024 states, because this is called once per character.
         if count > 1000 or self._n_states % 1024 < count:
             with compiling(self._limits) as budget:
                 budget.check("nfa_states", self._n_states, "composing the automaton")
@@ -72,21 +72,21 @@ class NfaBuilder:
         self._epsilons.append((source, target))
 
     def edges(self, source: I32, low: I32, high: I32, target: I32) -> None:
-        """Many edges at once: source[i] reads a byte from low[i] to high[i] into target[i]."""
+        """Add many edges at once: from source[i] to target[i] for the bytes from low[i] to high[i]."""
         self._edge_arrays.append(np.array([source, low, high, target], np.int32))
 
     def epsilons(self, sources: I32, targets: I32) -> None:
-        """Many ε-transitions, from sources[i] to targets[i]."""
+        """Add many ε-transitions, from sources[i] to targets[i]."""
         self._epsilon_arrays.append(np.stack([sources, targets]).astype(np.int32))
 
     def literals(self, data: NDArray[np.uint8], entries: I32, exits: I32) -> None:
-        """Read exactly the bytes data[i] (one or more) from entries[i] to exits[i]: strings of equal length."""
+        """Add paths from entries[i] to exits[i] that read exactly data[i], strings of one length, at least 1."""
         count, length = data.shape
         first = self.states(count * (length - 1))
         between = first + np.arange(count * (length - 1), dtype=np.int32).reshape(count, length - 1)
         path = np.concatenate([entries[:, None], between, exits[:, None]], axis=1)
-        read = data.ravel().astype(np.int32)
-        self.edges(path[:, :-1].ravel(), read, read, path[:, 1:].ravel())
+        bytes_read = data.ravel().astype(np.int32)
+        self.edges(path[:, :-1].ravel(), bytes_read, bytes_read, path[:, 1:].ravel())
 
     def literal(self, data: bytes, entry: int, exit: int) -> None:  # noqa: A002 (entry and exit are a pair)
         """Add a path between two states that reads exactly `data`."""
@@ -126,9 +126,9 @@ class NfaBuilder:
         copies = [(source + shift).ravel(), np.tile(low, count), np.tile(high, count), (target + shift).ravel()]
         self._edge_arrays.append(np.stack(copies))
         final = (np.flatnonzero(dfa.accepting).astype(np.int32) + shift).ravel()
-        after = np.repeat(np.array(ends, np.int32), int(dfa.accepting.sum()))
+        copy_ends = np.repeat(np.array(ends, np.int32), int(dfa.accepting.sum()))
         entries = np.array([entry, *ends][:count], np.int32)
-        self._epsilon_arrays += [np.stack([final, after]), np.stack([entries, shift.ravel()])]
+        self._epsilon_arrays += [np.stack([final, copy_ends]), np.stack([entries, shift.ravel()])]
         return ends
 
     def build(self, start: int, accepting: Iterable[int], limits: Limits | None = None) -> ByteDFA:
@@ -148,11 +148,11 @@ class NfaBuilder:
         # Schemas often describe the same values at many places.
         final_states = tuple(accepting)
         key = ("automaton", self._n_states, start, final_states, _digest(edges), _digest(epsilons))
-        known = cast("ByteDFA | None", budget.kept(key))
-        if known is None:
-            known = self._determinised(edges, epsilons, start, final_states, budget)
-            budget.keep(key, known, known.table.size)
-        return known
+        dfa = cast("ByteDFA | None", budget.kept(key))
+        if dfa is None:
+            dfa = self._determinised(edges, epsilons, start, final_states, budget)
+            budget.keep(key, dfa, dfa.table.size)
+        return dfa
 
     def _determinised(
         self, edges: I32, epsilons: I32, start: int, accepting: tuple[int, ...], budget: Budget

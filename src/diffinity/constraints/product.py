@@ -18,7 +18,9 @@ DOING = "combining two automata"
 def product(
     left: Machine, right: Machine, left_class: I32, right_class: I32, operation: Operation, budget: Budget
 ) -> Machine:
-    """The reachable pairs as a table; label c of the result is `left_class[c]` on the left and so on.
+    """The reachable pairs of states as a table.
+
+    Label c of the result is label `left_class[c]` of the left machine and `right_class[c]` of the right machine.
 
     >>> from diffinity.limits import Limits
     >>> a = Machine(np.array([[1, -1], [-1, -1]], np.int32), np.array([False, True]))
@@ -28,8 +30,8 @@ def product(
     """
     n_labels = left_class.shape[0]
     limits = budget.limits
-    most = (left.table.shape[0] + 1) * (right.table.shape[0] + 1)  # no more pairs than that can exist
-    size = min(most + n_labels, 1024 + n_labels)
+    max_pairs = (left.table.shape[0] + 1) * (right.table.shape[0] + 1)
+    size = min(max_pairs + n_labels, 1024 + n_labels)
     pair = np.zeros(size, np.int64)
     table: I32 = np.empty((size, n_labels), np.int32)  # a row is written before it is read
     slots = np.full(1 << (2 * size).bit_length(), -1, np.int32)
@@ -40,33 +42,33 @@ def product(
     needs_left, needs_right = operation in ("and", "minus"), operation == "and"
     left_table, right_table = left.table.copy(), right.table.copy()
     while True:
-        why = kernels.pairs(
+        status = kernels.pairs(
             left_table, right_table, left_class, right_class, needs_left, needs_right,
             pair, slots, table, ctl,
         )  # fmt: skip
         settle(ctl, budget, DOING)
-        if why == kernels.DONE:
+        if status == kernels.DONE:
             break
-        if why == kernels.GROW_STATES:
-            known = int(ctl[0])
-            budget.check("dfa_states", known, DOING)
-            budget.check("table_entries", known * n_labels, DOING)
-            size = min(2 * known, limits.dfa_states, limits.table_entries // n_labels) + n_labels
+        if status == kernels.GROW_STATES:
+            n_pairs = int(ctl[0])
+            budget.check("dfa_states", n_pairs, DOING)
+            budget.check("table_entries", n_pairs * n_labels, DOING)
+            size = min(2 * n_pairs, limits.dfa_states, limits.table_entries // n_labels) + n_labels
             budget.check("memory_bytes", 6 * size * (n_labels + 6), DOING)
-            pair = np.concatenate([pair[:known], np.zeros(size - known, np.int64)])
+            pair = np.concatenate([pair[:n_pairs], np.zeros(size - n_pairs, np.int64)])
             larger = np.empty((size, n_labels), np.int32)
-            larger[:known] = table[:known]
+            larger[:n_pairs] = table[:n_pairs]
             table = larger
             slots = np.full(1 << (2 * size).bit_length(), -1, np.int32)
-            kernels.refill_pairs(pair, known, slots)
-    known = int(ctl[0])
-    budget.check("dfa_states", known, DOING)  # the first arrays may be larger than a low limit
-    in_left = np.append(left.accepting, False)[pair[:known] // width - 1]
-    in_right = np.append(right.accepting, False)[pair[:known] % width - 1]
+            kernels.refill_pairs(pair, n_pairs, slots)
+    n_pairs = int(ctl[0])
+    budget.check("dfa_states", n_pairs, DOING)  # the first arrays may be larger than a low limit
+    in_left = np.append(left.accepting, False)[pair[:n_pairs] // width - 1]
+    in_right = np.append(right.accepting, False)[pair[:n_pairs] % width - 1]
     verdict = {
         "and": in_left & in_right,
         "or": in_left | in_right,
         "minus": in_left & ~in_right,
         "xor": in_left ^ in_right,
     }[operation]
-    return Machine(table[:known].copy(), verdict)
+    return Machine(table[:n_pairs].copy(), verdict)

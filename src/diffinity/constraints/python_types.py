@@ -1,8 +1,8 @@
 """`constraint(x)`: Python types and values to constraints.
 
-A bare value is written without quotes (`constraint(str)` is any text, `constraint(date)` is `2026-02-28`), as in a
-text; numbers, `true`, `false` and `null` as in JSON. Containers, dataclasses, typed dictionaries and Pydantic
-models are JSON documents, with quotes, through `JsonSchema`.
+A bare value is written without quotes (`constraint(str)` is any text, `constraint(date)` has texts such as
+`2026-02-28`). Numbers, `true`, `false` and `null` are written as in JSON. Containers, dataclasses, typed
+dictionaries and Pydantic models are JSON documents, with quotes, through `JsonSchema`.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _BARE: dict[Any, Constraint] = {
 def constraint(x: Any) -> Constraint:
     """The constraint of a value or a type.
 
-    A `Constraint` is itself, a `str` the literal text, a compiled `re` pattern a `Regex`, a list of texts or
-    constraints a `Choice`, a dict a JSON Schema; types as this module's docstring says.
+    A `Constraint` is returned unchanged. A `str` is a literal text, a compiled `re` pattern a `Regex`, a list of
+    texts or constraints a `Choice`, and a dict a JSON Schema. The module's docstring describes the types.
 
     >>> constraint(int).accepts("-12"), constraint(typing.Literal["a", 3]).accepts("3")
     (True, True)
@@ -76,7 +76,7 @@ def constraint(x: Any) -> Constraint:
 
 @dataclasses.dataclass(frozen=True)
 class OfType(Constraint):
-    """The texts of a type's values, like `constraint(type)`; also in combinations `value_of` returns the value.
+    """The texts of a type's values, like `constraint(type)`; `value_of` returns the value also in combinations.
 
     >>> value_of(OfType(int) & Regex("[0-9]{2}"), "42")
     42
@@ -91,8 +91,8 @@ class OfType(Constraint):
 def value_of(x: Any, text: str) -> Any:
     """The value of an accepted text: the inverse of the spelling of values by `constraint(x)`.
 
-    An instance for a model or type, plain data for a JSON Schema (also one that others are combined with by `&`);
-    the text itself for everything else.
+    It is an instance for a model or type, plain data for a JSON Schema (also if it is combined by `&`), and the
+    text itself for everything else.
 
     >>> value_of(int, "-12"), value_of(datetime.date, "2024-02-29"), value_of(Regex("[0-9]+"), "12")
     (-12, datetime.date(2024, 2, 29), '12')
@@ -152,7 +152,7 @@ def _of_type(x: Any) -> Constraint:
     try:
         if x in _BARE:
             return _BARE[x]
-    except TypeError:  # not hashable: no type
+    except TypeError:  # x is not hashable, so it is not one of these types
         pass
     if origin is typing.Annotated and arguments[0] is str:
         raise InvalidArgument(
@@ -193,7 +193,7 @@ def _spelled(value: Any) -> str:
 
 
 def _is_schema(x: Any) -> bool:
-    """Whether x is a `JsonSchema`. Its module is not imported here: if it is not yet imported, x is none."""
+    """Whether x is a `JsonSchema`. Its module is not imported for this: without the module x cannot be one."""
     schema = sys.modules.get("diffinity.constraints.schema.constraint")
     return schema is not None and isinstance(x, schema.JsonSchema)
 

@@ -31,10 +31,10 @@ from diffinity.constraints.utf8 import to_bytes
 from diffinity.limits import OPERATION_STEPS, PYTHON_STEPS, Budget, Limits, compiling
 
 DOING = "this pattern"
-MANY = 256  # character classes beyond which most of a table over them would be empty
+MANY_CLASSES = 256  # with more character classes most of a table over them would be empty
 ONE_CHARACTER = Machine(np.array([[1], [-1]], np.int32), np.array([False, True]))
-SMALL = 64  # states up to which copying one by one is faster than as arrays
-PLACE_OF_ANCHOR = {kind: k for k, kind in enumerate(ANCHORS)}
+SMALL = 64  # up to this number of states, copying state by state is faster than copying arrays
+INDEX_OF_ANCHOR = {kind: k for k, kind in enumerate(ANCHORS)}
 
 
 def compile_regex(pattern: str, flags: int = 0, limits: Limits | None = None) -> ByteDFA:
@@ -70,7 +70,7 @@ def compile_tree(tree: Node, budget: Budget) -> ByteDFA:
             for c in range(alphabet.n_labels)
         ]
         nfa, start, accepting = split_by_gaps(nfa, anchors, start, end, sides, budget)
-    if alphabet.n_labels > MANY:
+    if alphabet.n_labels > MANY_CLASSES:
         return _through_bytes(nfa, start, accepting, alphabet, budget)
     n_labels = max(alphabet.n_labels, 1)
     table = determinise(nfa, start, accepting, n_labels, budget)
@@ -97,14 +97,14 @@ def _through_bytes(nfa: Nfa, start: int, accepting: Bools, alphabet: Alphabet, b
     builder.epsilons(nfa.eps_source, nfa.eps_target)
     sets: dict[bytes, ByteDFA] = {}
     for low, high in pairwise([*begins.tolist(), order.shape[0]]):
-        between = label[low:high]
-        if high == low + 1 and sizes[between[0]] == 1:
-            builder.literal(chr(int(first[between[0]])).encode(), int(source[low]), int(target[low]))
+        labels = label[low:high]
+        if high == low + 1 and sizes[labels[0]] == 1:
+            builder.literal(chr(int(first[labels[0]])).encode(), int(source[low]), int(target[low]))
             continue
-        key = between.tobytes()
+        key = labels.tobytes()
         if key not in sets:
-            of_set = np.where(np.isin(alphabet.label, between), 0, -1).astype(np.int32)
-            sets[key] = to_bytes(ONE_CHARACTER, Alphabet(alphabet.starts, of_set, 1), budget)
+            in_set = np.where(np.isin(alphabet.label, labels), 0, -1).astype(np.int32)
+            sets[key] = to_bytes(ONE_CHARACTER, Alphabet(alphabet.starts, in_set, 1), budget)
             budget.spend(20 * PYTHON_STEPS, DOING)
         builder.embed(sets[key], int(source[low]), int(target[low]))
     return builder.build(start, np.flatnonzero(accepting).tolist())
@@ -141,7 +141,7 @@ class _Machine:
         self._n_states = 0
         self._edges: list[tuple[int, int, int]] = []  # (source, set, target)
         self._eps: list[tuple[int, int]] = []
-        self._anchors: list[tuple[int, int, int]] = []  # (source, place in ANCHORS, target)
+        self._anchors: list[tuple[int, int, int]] = []  # (source, index in ANCHORS, target)
         # Copied parts are stored as arrays.
         self._edge_arrays: list[I32] = []
         self._eps_arrays: list[I32] = []
@@ -159,9 +159,9 @@ class _Machine:
                 self._edges.append((entry, self.sets.number(codes), exit))
             case Sequence(items):
                 for item in items[:-1]:
-                    after = self.states()
-                    self.add(item, entry, after)
-                    entry = after
+                    next_state = self.states()
+                    self.add(item, entry, next_state)
+                    entry = next_state
                 if items:
                     self.add(items[-1], entry, exit)
                 else:
@@ -172,7 +172,7 @@ class _Machine:
             case Loop(item, low, high):
                 self._loop(item, low, high, entry, exit)
             case At(kind):
-                self._anchors.append((entry, PLACE_OF_ANCHOR[kind], exit))
+                self._anchors.append((entry, INDEX_OF_ANCHOR[kind], exit))
 
     def _loop(self, item: Node, low: int, high: int | None, entry: int, exit: int) -> None:  # noqa: A002
         if high is None:
@@ -204,11 +204,11 @@ class _Machine:
             return
         if count <= 8 and count * _size(item) <= SMALL:
             for k in range(1, count + 1):
-                after = last if last is not None and k == count else self.states()
-                self.add(item, entry, after)
+                next_state = last if last is not None and k == count else self.states()
+                self.add(item, entry, next_state)
                 if last is None and k >= low:
-                    self._eps.append((after, exit))
-                entry = after
+                    self._eps.append((next_state, exit))
+                entry = next_state
             return
         part = _Machine(self._budget, self.sets)
         part.states(2)
@@ -291,7 +291,7 @@ def _without_outer_anchors(node: Node, first: bool, last: bool) -> Node:
             return Either(tuple(_without_outer_anchors(item, first, last) for item in items))
         case Sequence(items) if items:
             inner = list(items)
-            # Several anchors may follow each other: `^\b`, `$\Z`.
+            # Several anchors may follow one another: `^\b`, `$\Z`.
             for i in range(len(inner)):
                 inner[i] = _without_outer_anchors(inner[i], first, last and i == len(inner) - 1)
                 if inner[i] != Sequence(()):

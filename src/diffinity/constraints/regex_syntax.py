@@ -74,14 +74,14 @@ ANCHORS: Final = (
 # Before Python 3.14 neither \b nor \B matches the empty string.
 NO_EDGE_IN_EMPTY: Final = re.fullmatch(r"\B", "") is not None
 
-_INSTEAD: Final = {
+_UNSUPPORTED: Final = {
     sre.ASSERT: (
         "lookaround is not supported: make its condition a constraint of its own and join them with `&`, "
         "as in Regex(...) & Regex(...)",
         ("(?=", "(?<="),
     ),
     sre.ASSERT_NOT: (
-        "lookaround is not supported: make what must not match a constraint of its own and write `& ~`, "
+        "lookaround is not supported: make the forbidden pattern a constraint of its own and write `& ~`, "
         "as in Regex(...) & ~Regex(...)",
         ("(?!", "(?<!"),
     ),
@@ -238,13 +238,13 @@ def _convert(tree: Any, flags: int, pattern: str) -> Node:
 
 
 def _node(op: Any, value: Any, flags: int, pattern: str) -> Node:
-    if op in _INSTEAD:
-        reason, starts = _INSTEAD[op]
+    if op in _UNSUPPORTED:
+        reason, starts = _UNSUPPORTED[op]
         position = next(
             (
                 at + (len(token) - 1 if token[0] in "*+?{" else 0)
                 for at, token in tokens(pattern, bool(flags & re.VERBOSE))
-                if _is(token, starts)
+                if _is_construct(token, starts)
             ),
             None,
         )
@@ -264,7 +264,8 @@ def _node(op: Any, value: Any, flags: int, pattern: str) -> Node:
     return Chars(_codes(op, value, flags))
 
 
-def _is(token: str, starts: tuple[str, ...]) -> bool:
+def _is_construct(token: str, starts: tuple[str, ...]) -> bool:
+    """Whether a token starts with one of `starts`, or is a quantifier that ends with one of them."""
     return token.startswith(starts) or (len(token) > 1 and token[0] in "*+?{" and token.endswith(starts))
 
 
@@ -381,8 +382,8 @@ def _literal(code: int, ignore_case: bool, ascii_only: bool) -> CodeSet:
     if not _sre.unicode_iscased(code):
         return code_set([(code, code)])
     lower = _sre.unicode_tolower(code)
-    same = (lower, *_casefix._EXTRA_CASES.get(lower, ()))
-    return code_set((c, c) for small in same for c in _by_lower_case().get(small, [small]))
+    equivalent = (lower, *_casefix._EXTRA_CASES.get(lower, ()))
+    return code_set((c, c) for small in equivalent for c in _by_lower_case().get(small, [small]))
 
 
 @lru_cache(maxsize=1)

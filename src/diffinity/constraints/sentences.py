@@ -52,8 +52,8 @@ def word_at(n: int, word: str, *, ignore_case: bool = False, words: Words = ENGL
     >>> word_at(2, "old").accepts("The old river."), word_at(2, "old").accepts("An older river.")
     (True, False)
     """
-    before = f"(?:{words.word}{words.gap}+){{{_position(n) - 1}}}"
-    return Regex(_text(before + _exactly(word, words, ignore_case) + _more_after(words), words))
+    words_before = f"(?:{words.word}{words.gap}+){{{_position(n) - 1}}}"
+    return Regex(_text(words_before + _exactly(word, words, ignore_case) + _more_after(words), words))
 
 
 def word_from_end(n: int, word: str, *, ignore_case: bool = False, words: Words = ENGLISH) -> Regex:
@@ -62,8 +62,8 @@ def word_from_end(n: int, word: str, *, ignore_case: bool = False, words: Words 
     >>> word_from_end(1, "river").accepts("The old river.")
     True
     """
-    after = f"(?:{words.gap}+{words.word}){{{_position(n) - 1}}}"
-    return Regex(_text(_more_before(words) + _exactly(word, words, ignore_case) + after, words))
+    words_after = f"(?:{words.gap}+{words.word}){{{_position(n) - 1}}}"
+    return Regex(_text(_more_before(words) + _exactly(word, words, ignore_case) + words_after, words))
 
 
 def between(
@@ -103,7 +103,7 @@ def contains_words(*wanted: str, ignore_case: bool = False, words: Words = ENGLI
 
 @dataclass(frozen=True)
 class ContainsWords(Constraint):
-    """All of some words, in any order: an intersection, and also a regex if it is short enough."""
+    """Texts that contain all of some words, in any order: compiled as an intersection, one part for each word."""
 
     wanted: tuple[str, ...]
     ignore_case: bool = False
@@ -145,10 +145,10 @@ Template = Literal["prefix", "suffix", "appearance", "between-n", "between", "le
 
 @dataclass(frozen=True)
 class Sentence(Constraint):
-    """One of the paper's six templates with its words: the same texts as the functions above, with readable parts.
+    """One of the paper's six templates with its words. It accepts the same texts as the functions above.
 
     `n` is the position of "prefix" (from the start) and "suffix" (from the end), the number of words between, or
-    the length of the word. Systems without automata read the parts.
+    the length of the word. Systems without automata read these fields instead of compiling the constraint.
 
     >>> Sentence("prefix", ("old",), 2).accepts("The old river.")
     True

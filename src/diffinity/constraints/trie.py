@@ -19,13 +19,13 @@ def trie_edges(words: list[bytes], budget: Budget) -> tuple[Edges, Bools, I32]:
     ([1, 2], [False, True, True])
     """
     data = np.frombuffer(b"".join(words), np.uint8)
-    # Three int32 per byte here, and what minimising takes again.
+    # Three int32 per byte here, and the memory of minimisation.
     budget.check("memory_bytes", 80 * data.shape[0], "a list of strings")
     budget.spend(100 * len(words) + 8 * data.shape[0], "a list of strings")
     bounds = np.cumsum([0, *(len(w) for w in words)], dtype=np.int64)
     used = np.zeros(256, np.bool_)
     used[data] = True
-    # Bytes that no word has share class 0.
+    # Bytes that occur in no word share class 0.
     byte_class = np.where(used, np.cumsum(used), 0).astype(np.int32)
     if used.all():
         byte_class -= 1

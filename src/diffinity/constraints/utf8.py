@@ -20,7 +20,7 @@ from diffinity.limits import Budget
 
 DOING = "writing the automaton over UTF-8 bytes"
 NONE = kernels.NONE
-NOTHING = np.full(64, NONE, np.int32).tobytes()
+EMPTY_ROW = np.full(64, NONE, np.int32).tobytes()
 
 
 class Tree(NamedTuple):
@@ -58,7 +58,7 @@ def class_tree(alphabet: Alphabet) -> Tree:
 
     def intern(level: int, row: I32) -> int:
         key = (level, row.tobytes())
-        if key[1] == NOTHING:
+        if key[1] == EMPTY_ROW:
             return NONE
         if key not in node_of_row:
             node_of_row[key] = len(rows) + 3
@@ -98,11 +98,11 @@ def _packed(rows: list[I32], levels: list[int], lead: I32) -> Tree:
     # Bytes that lead to the same target from every node are one class: their columns are equal.
     columns: dict[bytes | tuple[bool, int], int] = {}
     byte_class = np.empty(256, np.int32)
-    turned = np.ascontiguousarray(below.T)  # (64, nodes)
+    transposed = np.ascontiguousarray(below.T)  # (64, nodes)
     leads = lead.tolist()
     for byte in range(256):
         within = 0x80 <= byte < 0xC0
-        key = turned[byte - 0x80].tobytes() if within else (byte < 0x80, leads[byte])
+        key = transposed[byte - 0x80].tobytes() if within else (byte < 0x80, leads[byte])
         byte_class[byte] = columns.setdefault(key, len(columns))
     continuation, representative = np.unique(byte_class[0x80:0xC0], return_index=True)
     child_rows = below[:, representative]  # (nodes, continuation classes)
@@ -147,24 +147,26 @@ def to_bytes(machine: Machine, alphabet: Alphabet, budget: Budget) -> ByteDFA:
     if tree.root_is_label.all():
         return _of_ascii(machine, tree, budget)
     n, n_nodes = machine.table.shape[0], tree.level.shape[0]
-    room = _Room(n, budget)
+    buffers = _Buffers(n, budget)
     local = np.full(n_nodes, NONE, np.int32)
     ctl = np.array([n, 0, 0, 0, CHUNK], np.int64)
     table = machine.table.copy()
     arrays = (*tree[:10], tree.continuation)
     while True:
-        status = kernels.expand(table, arrays, local, room.uniform, room.keys, room.states, room.edges, ctl)
+        status = kernels.expand(
+            table, arrays, local, buffers.uniform, buffers.keys, buffers.states, buffers.edges, ctl
+        )
         settle(ctl, budget, DOING)
         if status == DONE:
             break
         if status != TICK:
-            room.grow(status, ctl)
+            buffers.grow(status, ctl)
     n_states, n_edges = int(ctl[0]), int(ctl[2])
     n_classes = int(tree.byte_class.max()) + 1
     budget.check("dfa_states", n_states, DOING)
     budget.check("table_entries", n_states * n_classes, DOING)
     wide = np.full((n_states, n_classes), NONE, np.int32)
-    tail, label, head = (part[:n_edges] for part in room.edges)
+    tail, label, head = (part[:n_edges] for part in buffers.edges)
     wide[tail, label] = head
     accepting = np.zeros(n_states, np.bool_)
     accepting[:n] = machine.accepting
@@ -183,13 +185,13 @@ def _of_ascii(machine: Machine, tree: Tree, budget: Budget) -> ByteDFA:
     return ByteDFA(classes.astype(np.uint8), *renumber(Machine(narrow, machine.accepting), 0))
 
 
-class _Room:
+class _Buffers:
     """The arrays that grow during the construction, within the budget."""
 
     def __init__(self, n: int, budget: Budget) -> None:
         self.budget = budget
         states, keys, edges = min(4 * n + 256, budget.limits.dfa_states + 1024), 1024, 16 * n + 4096
-        self.uniform: I32 = np.full((3, n), NONE, np.int32)  # "any k+1 continuation bytes, then state t"
+        self.uniform: I32 = np.full((3, n), NONE, np.int32)  # [k, t]: any k+1 continuation bytes, then state t
         self.keys: kernels.Keys = (
             np.zeros(keys, np.uint64), np.zeros(keys + 1, np.int64), np.zeros(keys, np.int32),
             np.zeros(keys, np.int32), np.zeros(8 * keys, np.int32), _slots(keys),

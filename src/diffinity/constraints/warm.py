@@ -7,7 +7,7 @@ from functools import cache
 
 @cache
 def kernels_ready() -> None:
-    """Compile the kernels, or load them from numba's cache, by using each once; at once from then on.
+    """Compile the kernels, or load them from numba's cache, by using each of them once. Later calls do nothing.
 
     >>> kernels_ready()
     """
@@ -20,5 +20,5 @@ def kernels_ready() -> None:
     nfa.edge(start, 97, 99, start)
     letters = nfa.build(start, [start])
     letters.difference(ByteDFA.from_strings([b"a", b"bc"]))
-    # More states than the first arrays hold, so that those which make room are used too.
+    # More states than the first arrays hold, so that the kernels that enlarge arrays are used too.
     compile_regex("[ab]{300}é").difference(ByteDFA.literal(b"x" * 1100))

@@ -70,7 +70,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
         constraints: tuple[object, ...] = tuple(constraint) if several else (constraint,)  # type: ignore[arg-type]
         free = not settings.prefix and all(value is None for value in constraints)
         if free and settings.guidance == "auto" and check_model(model) == "embedding":
-            drafts = drafts_of(model, settings, free=True)  # without a constraint decoding alone is enough
+            drafts = drafts_of(model, settings, free=True)  # without a constraint no guidance is needed
             settings = replace(settings, guidance="none", best_of=None if settings.particles else drafts)
         self.model, self.settings = model, settings
         self.constraints = constraints
@@ -211,7 +211,7 @@ Generated('the dog ran.', satisfied=True, seed=(1, 1), finish_reason='complete')
                 yield from self._retried(part, self._results(part, run), cancel, time_left)
 
     def _parts(self, n: int, seed: int, seeds: Seeds | None) -> Iterator[Part]:
-        """Divide the texts into batches."""
+        """The texts, divided into batches."""
         if self._several and n not in (1, len(self.constraints)):
             raise InvalidArgument(
                 f"n is {n}, but there are {len(self.constraints)} constraints: one text for each"

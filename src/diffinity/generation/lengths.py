@@ -17,8 +17,8 @@ def chosen_length(requested: Length, default: int, automata: Sequence[TokenAutom
     """The length of a batch of texts; every automaton accepts a text of this length.
 
     `default` is the model's default length. If no length was requested and a single constraint needs more tokens,
-    the length grows. With several constraints it does not, because the length that one constraint needs would
-    change the texts of the others.
+    the length grows, up to `LONGEST_DEFAULT`. With several constraints it does not, because the length that one
+    constraint needs would change the texts of the others.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Text
@@ -40,7 +40,7 @@ def chosen_length(requested: Length, default: int, automata: Sequence[TokenAutom
                 raise
             raise InfeasibleConstraint(
                 f'{error} ({length} is the model\'s default length: choose another with length=, or length="auto" '
-                "for what the constraint needs)"
+                "for a length that fits the constraint)"
             ) from None
     return length
 
@@ -56,7 +56,9 @@ def _default_length(default: int, automata: Sequence[TokenAutomaton]) -> int:
 
 
 def comfortable_length(automaton: TokenAutomaton) -> int:
-    """The length of `length="auto"`: 1.5 times the shortest text, plus a margin, rounded up to a multiple of 8.
+    """The length of `length="auto"`: 1.5 times the shortest text, plus 8 tokens, rounded up to a multiple of 8.
+
+    It is at least 24. If no accepted text has this length, it is the length of the shortest text.
 
     >>> from diffinity.alignment import Vocabulary, align
     >>> from diffinity.constraints import Text

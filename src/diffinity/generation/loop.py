@@ -110,9 +110,9 @@ def no_denormals() -> Iterator[None]:
     ...     float(torch.tensor(1e-40) * 1)
     0.0
     """
-    before = float(torch.tensor(1e-40) * 1) == 0.0
+    was_flushing = float(torch.tensor(1e-40) * 1) == 0.0
     torch.set_flush_denormal(True)
     try:
         yield
     finally:
-        torch.set_flush_denormal(before)
+        torch.set_flush_denormal(was_flushing)

@@ -1,4 +1,4 @@
-"""From settings to a process, for each kind of model."""
+"""Creates the process for a model and its settings, for each kind of model."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def check_settings(model: TextModel, settings: GenerationSettings) -> None:
     diffinity.errors.InvalidArgument: a MarkovLM reads no prompt: prefix= is how the output starts
     """
     kind = check_model(model)
-    lacking = no_score(model) if (settings.best_of or 1) > 1 else None
-    if lacking is not None:
-        raise InvalidArgument(f"best_of is {settings.best_of}, but {lacking}")
+    reason = no_score(model) if (settings.best_of or 1) > 1 else None
+    if reason is not None:
+        raise InvalidArgument(f"best_of is {settings.best_of}, but {reason}")
     prompted = settings.prompt is not None or settings.messages is not None
     if prompted and not getattr(model, "reads_prompts", False):
         raise InvalidArgument(no_prompt(model))
@@ -102,11 +102,11 @@ def _check_choices(model: TextModel, settings: GenerationSettings, methods: Sequ
             raise InvalidArgument("particles need a temperature above 0")
 
 
-def _refuse_changed(settings: GenerationSettings, names: Sequence[str], whose: str, model: object) -> None:
+def _refuse_changed(settings: GenerationSettings, names: Sequence[str], owner: str, model: object) -> None:
     defaults = GenerationSettings()
     for name in names:
         if getattr(settings, name) != getattr(defaults, name):
-            raise InvalidArgument(f"{name} is an option of {whose}, which a {type(model).__name__} is not")
+            raise InvalidArgument(f"{name} is an option of {owner}, which a {type(model).__name__} is not")
 
 
 def prompt_of(model: TextModel, settings: GenerationSettings) -> list[int] | None:
@@ -162,10 +162,10 @@ def drafts_of(model: TextModel, settings: GenerationSettings, free: bool = False
     if settings.best_of is not None:
         return settings.best_of
     defaults = model.sampling_defaults
-    own = defaults.best_of_free if free and defaults.best_of_free is not None else defaults.best_of
-    if own == 1 or settings.particles is not None or settings.decode == "sample":
+    n_drafts = defaults.best_of_free if free and defaults.best_of_free is not None else defaults.best_of
+    if n_drafts == 1 or settings.particles is not None or settings.decode == "sample":
         return 1
-    return {"auto": own, "best": 2 * own}.get(str(settings.guidance), 1)
+    return {"auto": n_drafts, "best": 2 * n_drafts}.get(str(settings.guidance), 1)
 
 
 def rows_of(model: TextModel, settings: GenerationSettings) -> int:
@@ -216,7 +216,7 @@ def _token_process(
     steps = settings.num_inference_steps or model.sampling_defaults.num_inference_steps
     temperature = model.temperature if settings.temperature is None else settings.temperature
     if weighted and temperature == 0:
-        temperature = 1.0  # particles draw
+        temperature = 1.0  # particles are drawn at random
     if model.noise == "uniform":
         return UniformProcess(network, automata, length, steps, method, temperature, weighted)
     return MaskedProcess(

@@ -30,7 +30,7 @@ from diffinity.processes.base import Draws
 from diffinity.sampling import sample_particles
 
 Estimate = Literal["particles", "factorised"]
-UNCERTAIN = 0.5  # relative standard error above which a few estimates decide the mean
+UNCERTAIN = 0.5  # relative standard error above which the mean depends on a few estimates
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ChoiceProbability:
     choice: object
     probability: float  # probability that the model's text is this choice
     standard_error: float  # of the probability; NaN for a single estimate
-    share: float  # of the probability of all choices together
+    share: float  # probability divided by that of all choices together
     share_error: float  # its standard error
 
 
@@ -63,7 +63,7 @@ def probabilities(
     distributions of the first network call (of `repeats` calls for a model that starts from random noise);
     autoregressive models do not have this estimate. `length` is the length of the texts, by default the length
     that the longest choice needs; `options` are fields of `GenerationSettings`. A warning says when the estimates
-    of a choice differ so much that its standard error can't be trusted.
+    of a choice differ so much that its standard error is not reliable.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["yes.", "yes.", "yes.", "no."], restart=0.0).tokens("mask")
@@ -76,8 +76,8 @@ def probabilities(
         raise InvalidArgument(f"estimate must be 'particles' or 'factorised', but is {estimate!r}")
     if estimate == "factorised" and check_model(model) == "causal":
         raise InvalidArgument(
-            f"a {type(model).__name__} says nothing of later positions in one network call: only diffusion models "
-            "have a factorised estimate"
+            f"a {type(model).__name__} does not predict later positions in one network call: only diffusion "
+            "models have a factorised estimate"
         )
     if repeats < 1:
         raise InvalidArgument(f"repeats must be at least 1, but is {repeats}")

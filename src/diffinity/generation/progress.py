@@ -15,8 +15,8 @@ def countdown(seconds: float | None) -> TimeLeft:
     >>> countdown(None)() is None, countdown(0.0)()
     (True, 0.0)
     """
-    began = time.monotonic()
-    return lambda: None if seconds is None else max(0.0, seconds + began - time.monotonic())
+    start_time = time.monotonic()
+    return lambda: None if seconds is None else max(0.0, seconds + start_time - time.monotonic())
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 from diffinity.processes.base import FinishReason
 
-SHOWN = 60  # characters of a text in a repr
+SHOWN = 60  # largest number of characters of a text in a repr
 
 
 @dataclass(frozen=True, repr=False)

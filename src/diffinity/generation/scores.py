@@ -26,7 +26,7 @@ from diffinity.models.protocol import (
 )
 from diffinity.models.transformer import AutoregressiveLM
 
-ROWS = 64  # texts with a hidden position in one network call
+ROWS = 64  # copies of a text, each with one masked position, per network call
 
 
 def no_score(model: TextModel) -> str | None:
@@ -102,23 +102,25 @@ def _causal(model: CausalModel, ids: Tensor, context: Sequence[int] | None) -> T
     if isinstance(model, AutoregressiveLM) and context is None:  # all tokens in one network call
         return model.log_probs(ids[None].to(model.device))[0].cpu()
     texts = model.start(1, len(ids), context)
-    found = []
+    log_probs = []
     for token in ids:
-        found.append(texts.logits()[0].log_softmax(dim=-1)[token].cpu())
+        log_probs.append(texts.logits()[0].log_softmax(dim=-1)[token].cpu())
         texts.append(token[None].to(model.device))
-    return torch.stack(found)
+    return torch.stack(log_probs)
 
 
 def _masked(model: TokenDiffusion, ids: Tensor, context: Sequence[int] | None) -> Tensor:
-    found = []
-    before = None if context is None else torch.tensor(context, device=model.device)
-    for places in torch.split(torch.arange(len(ids)), ROWS):
-        rows = ids.repeat(len(places), 1)
-        rows[torch.arange(len(places)), places] = model.mask_id
-        times = torch.full((len(places),), 1.0 / len(ids), device=model.device)
-        read = None if before is None else before.expand(len(places), -1)
-        logits = model.logits(rows.to(model.device), times, read).cpu()
-        found.append(
-            logits[torch.arange(len(places)), places].log_softmax(dim=-1).gather(1, ids[places, None])[:, 0]
+    log_probs = []
+    context_ids = None if context is None else torch.tensor(context, device=model.device)
+    for positions in torch.split(torch.arange(len(ids)), ROWS):
+        rows = ids.repeat(len(positions), 1)
+        rows[torch.arange(len(positions)), positions] = model.mask_id
+        times = torch.full((len(positions),), 1.0 / len(ids), device=model.device)
+        contexts = None if context_ids is None else context_ids.expand(len(positions), -1)
+        logits = model.logits(rows.to(model.device), times, contexts).cpu()
+        log_probs.append(
+            logits[torch.arange(len(positions)), positions]
+            .log_softmax(dim=-1)
+            .gather(1, ids[positions, None])[:, 0]
         )
-    return torch.cat(found)
+    return torch.cat(log_probs)

@@ -1,7 +1,7 @@
 """`GenerationSettings`: the options of generation, shared by Python, the command line, batches and servers.
 
 Each option is one field. Its metadata has its name in JSON and on the command line (`name`), its description
-(`help`), and the accepted values (`accepts`, `least`, `above`), so that a new option is one line here.
+(`help`), and the accepted values (`accepts`, `minimum`, `above`), so that a new option is one line here.
 """
 
 from __future__ import annotations
@@ -32,17 +32,24 @@ def _option(
     accepts: str,
     *,
     name: str = "",
-    least: float | None = None,
+    minimum: float | None = None,
     above: float | None = None,
     json: Any = None,
     shown: bool = True,
 ) -> Any:
-    """A field with metadata for requests and the command line. `json` is its type in JSON if it differs, or a
-    function that returns the type.
+    """A field with metadata for requests and the command line.
 
-    A field that is not `shown` can be set only in Python.
+    `json` is its type in JSON if it differs, or a function that returns the type. A field that is not `shown` can
+    be set only in Python.
     """
-    metadata = {"help": meaning, "accepts": accepts, "name": name, "least": least, "above": above, "json": json}
+    metadata = {
+        "help": meaning,
+        "accepts": accepts,
+        "name": name,
+        "minimum": minimum,
+        "above": above,
+        "json": json,
+    }
     metadata["shown"] = shown
     return field(default=default, metadata=metadata)
 
@@ -67,13 +74,13 @@ class GenerationSettings:
 
     length: Length = _option(
         None,
-        "Tokens per text; auto: as many as it takes.",
+        "Tokens per text; auto: a length that fits the constraint.",
         'a whole number of tokens, at least 1, or "auto"',
-        least=1,
+        minimum=1,
         json=_length_in_json,
     )
     num_inference_steps: int | None = _option(
-        None, "Denoising steps.", "a whole number, at least 1", name="steps", least=1
+        None, "Denoising steps.", "a whole number, at least 1", name="steps", minimum=1
     )
     guidance: str | MakeGuidance = _option(
         "auto",
@@ -83,13 +90,17 @@ class GenerationSettings:
         json=str,
     )
     guidance_scale: float = _option(
-        2.5, "How strongly the constraint steers embeddings.", "a finite number, at least 0", name="scale", least=0
+        2.5,
+        "How strongly the constraint steers embeddings.",
+        "a finite number, at least 0",
+        name="scale",
+        minimum=0,
     )
     decode: Decoding = _option(
         "best", "best, sample (both always match) or argmax.", '"best", "sample" or "argmax"', json=str
     )
     method: Method | None = _option(
-        None, "ancestral or ddim; else the model's own.", '"ancestral" or "ddim"', json=str | None
+        None, "ancestral or ddim; by default the model's own method.", '"ancestral" or "ddim"', json=str | None
     )
     prefix: str = _option("", "The text starts with this.", "a text")
     prompt: str | None = _option(None, "The model reads this before it writes, if it reads prompts.", "a text")
@@ -104,21 +115,21 @@ class GenerationSettings:
     )
     particles: int | None = _option(
         None,
-        "Weighted trajectories a text is chosen from: closer to the model's own.",
+        "Weighted trajectories from which each text is chosen: closer to the model's own distribution.",
         "a whole number, at least 1",
-        least=1,
+        minimum=1,
     )
     best_of: int | None = _option(
         None,
         "Drafts of each text; the draft with the best score is returned.",
         "a whole number, at least 1",
-        least=1,
+        minimum=1,
     )
     temperature: float | None = _option(
         None,
         "Temperature of the token distributions; 0: the most probable token.",
         "a finite number, at least 0",
-        least=0,
+        minimum=0,
     )
     order: Order | None = _option(
         None,
@@ -127,13 +138,13 @@ class GenerationSettings:
         json=str | None,
     )
     block_length: int | None = _option(
-        None, "Tokens in a block; blocks are unmasked one after another.", "a whole number, at least 1", least=1
+        None, "Tokens in a block; blocks are unmasked one after another.", "a whole number, at least 1", minimum=1
     )
     cfg_scale: float = _option(
         0.0,
         "Scale of classifier-free guidance by the prompt (LLaDA).",
         "a finite number, at least 0",
-        least=0,
+        minimum=0,
     )
     framing: Framing = _option(
         "eos", "exact, eos, eos_strict or search.", '"exact", "eos", "eos_strict" or "search"', json=str
@@ -142,13 +153,13 @@ class GenerationSettings:
         0,
         "How often a text is generated again if the type's validators refuse its value.",
         "a whole number, at least 0",
-        least=0,
+        minimum=0,
     )
     batch_size: int | None = _option(
         None,
-        "Texts denoised together; by default what memory allows.",
+        "Texts denoised together; by default as many as fit in memory.",
         "a whole number, at least 1",
-        least=1,
+        minimum=1,
         shown=False,
     )
 
@@ -217,7 +228,7 @@ class Option:
     default: Any
     help: str
     accepts: str
-    least: float | None
+    minimum: float | None
     above: float | None
 
     @property
@@ -238,7 +249,7 @@ def shown_options() -> list[Option]:
             request_name(option),
             option.metadata["json"] or types[option.name],
             option.default,
-            *(option.metadata[key] for key in ("help", "accepts", "least", "above")),
+            *(option.metadata[key] for key in ("help", "accepts", "minimum", "above")),
         )
         for option in fields(GenerationSettings)
         if option.metadata["shown"]
@@ -270,15 +281,15 @@ def _not_a_length(value: object) -> str:
 
 def _check(option: dataclasses.Field[Any], value: object) -> None:
     """Refuse a number out of bounds, or a value that is not a number."""
-    least, above = option.metadata["least"], option.metadata["above"]
-    if (least is None and above is None) or value is None or value == "auto":
+    minimum, above = option.metadata["minimum"], option.metadata["above"]
+    if (minimum is None and above is None) or value is None or value == "auto":
         return
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if option.name == "length" and (not isinstance(value, int) or value < 1):
         raise InvalidArgument(_not_a_length(value))
     if str(option.type).startswith("int"):
-        number = number and isinstance(value, int)
-    if not number or (least is not None and value < least) or (above is not None and value <= above):
-        if least == 1 and number:
+        is_number = is_number and isinstance(value, int)
+    if not is_number or (minimum is not None and value < minimum) or (above is not None and value <= above):
+        if minimum == 1 and is_number:
             raise InvalidArgument(f"{option.name} must be at least 1, but is {value}")
         raise InvalidArgument(f"{option.name} must be {option.metadata['accepts']}, but is {value}")

@@ -23,7 +23,7 @@ class DenoisingStep:
     index: int  # 0 for the first (noisiest) step
     total: int
     decided: Tensor | None = None  # (B, L), int64: tokens that the constraint decides, −1 at the other positions
-    given_level: NoiseLevel | None = None  # at which decided tokens are shown; None: computed when needed
+    given_level: NoiseLevel | None = None  # noise level of decided tokens; None: computed when needed
 
     def select(self, rows: Tensor) -> DenoisingStep:
         """The step of some rows."""
@@ -36,14 +36,14 @@ class DenoisingStep:
         return self.level.gamma.to(model.dtype).expand(self.z.shape[0])
 
     def denoise(self, model: EmbeddingDiffusion, z: Tensor | None = None) -> Tensor:
-        """The model's logits (B, L, V) at this step; with an autograd graph if `z` is given and requires it."""
+        """The model's logits (B, L, V) at this step; with an autograd graph if a `z` that requires it is given."""
         z = self.z if z is None else z
         shown, level = z.to(model.dtype), self.noise_level(model)
         if self.decided is not None:
             given = given_level(model) if self.given_level is None else self.given_level
             shown, level = show_given(model, shown, level, self.decided, given)
         logits = model.denoise(shown, level, self.x_selfcond)
-        if self.index == 0:  # a pass over all logits; later steps check only the estimates
+        if self.index == 0:  # the check reads all logits; later steps check only the estimates
             check_logits(model, logits, z.shape[0], z.shape[1], f"at step 1 of {self.total}")
         return logits
 
@@ -91,9 +91,9 @@ def show_given(
     (`position_levels`).
     """
     levels = noise_level[:, None].expand(z.shape[:2])
-    here = (tokens >= 0) & (levels > given.gamma)
+    is_shown = (tokens >= 0) & (levels > given.gamma)
     clean = (given.alpha * model.embedding[tokens.clamp(min=0)]).to(z.dtype)
-    return torch.where(here[..., None], clean, z), torch.where(here, given.gamma.to(levels.dtype), levels)
+    return torch.where(is_shown[..., None], clean, z), torch.where(is_shown, given.gamma.to(levels.dtype), levels)
 
 
 class Guidance(Protocol):

@@ -49,14 +49,14 @@ class ChainGuidance(LanguageGuidance):
         logits = step.denoise(model)
         p, embedding = logits.softmax(dim=-1), model.embedding
         automata = [self.automata] * len(logits) if isinstance(self.automata, TokenAutomaton) else self.automata
-        given = chain_acceptance(logits, automata, bigrams, softmax=p)
+        acceptance = chain_acceptance(logits, automata, bigrams, softmax=p)
         x = matmul_per_sample(p, embedding)
-        mean = matmul_per_sample(given.marginals.to(embedding.dtype), embedding)
+        mean = matmul_per_sample(acceptance.marginals.to(embedding.dtype), embedding)
         guided = mean if self.guided_selfcond else x
         shift = scale * (mean - x).double()
-        shows = scale > 0 and getattr(model, "position_levels", False)
-        decided = decided_tokens(given.marginals, p, step.decided) if shows else None
-        return Prediction(logits, x, guided, shift, given.log_p_language, decided)
+        shows_decided = scale > 0 and getattr(model, "position_levels", False)
+        decided = decided_tokens(acceptance.marginals, p, step.decided) if shows_decided else None
+        return Prediction(logits, x, guided, shift, acceptance.log_p_language, decided)
 
 
 def decided_tokens(q: Tensor, p: Tensor, before: Tensor | None) -> Tensor | None:

@@ -40,14 +40,14 @@ class Observation:
 def observe(
     model: EmbeddingDiffusion,
     form: Form,
-    telling: Sequence[int],
+    informative_tokens: Sequence[int],
     z: Tensor,
     noise_level: Tensor,
     x_selfcond: Tensor,
 ) -> Observation:
     """The features (B, L, F) of z (B, L, d) at noise_level (B,); differentiable in z.
 
-    `telling` are the tokens whose probabilities `full` reads.
+    `informative_tokens` are the tokens whose probabilities `full` reads.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["a cat.", "a dog."], embed_dim=8)
@@ -68,21 +68,21 @@ def observe(
     p = logits.softmax(dim=-1)
     x = p @ model.embedding * z.shape[-1] ** 0.5  # coordinates of order 1: embeddings have unit norm
     # From −2 to 2; the gradient vanishes for very improbable tokens.
-    log_p = ((p[..., list(telling)] + 1e-9).log() + 10) / 5
+    log_p = ((p[..., list(informative_tokens)] + 1e-9).log() + 10) / 5
     return Observation(torch.cat([log_p, x], dim=-1), logits)
 
 
-def token_readers(model: EmbeddingDiffusion, form: Form, telling: Sequence[int]) -> Tensor:
-    """The directions (K, F) in feature space that indicate each telling token at a position.
+def token_readers(model: EmbeddingDiffusion, form: Form, informative_tokens: Sequence[int]) -> Tensor:
+    """The directions (K, F) in feature space that indicate each informative token at a position.
 
-    A classifier is initialised with them, because there are too few examples to learn the direction of one token.
+    A classifier is initialised with them, because there are too few examples to learn the direction of a token.
 
     >>> import diffinity as dy
     >>> token_readers(dy.fit_markov(["a cat."], embed_dim=8), "full", [3, 4]).shape
     torch.Size([2, 10])
     """
     check_form(model, form)
-    token_ids = list(telling)
+    token_ids = list(informative_tokens)
     embedded = model.embedding[token_ids].detach()  # (K, d)
     if form == "latent":
         return embedded
@@ -134,8 +134,8 @@ def _hidden_features(model: PlaidLM) -> Iterator[list[Tensor]]:
 class ClassifierHead(nn.Module):
     """Log-odds (B,) that a noisy text is in the language, from features (B, L, F) and γ (B,).
 
-    Dilated convolutions over positions, then maximum and mean over them: the maximum finds a feature that must
-    occur somewhere, the mean measures a feature that must occur everywhere.
+    Dilated convolutions over positions, then the maximum and the mean over positions. The maximum finds a feature
+    that must occur somewhere; the mean measures a feature that must occur everywhere.
 
     >>> ClassifierHead(features=8, length=5)(torch.zeros(2, 5, 8), torch.zeros(2)).shape
     torch.Size([2])
@@ -201,14 +201,14 @@ class NoisyClassifier:
     """
 
     form: Form
-    telling: tuple[int, ...]
+    informative_tokens: tuple[int, ...]
     head: ClassifierHead
 
     def log_odds(
         self, model: EmbeddingDiffusion, z: Tensor, noise_level: Tensor, x_selfcond: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """The log-odds (B,) for z (B, L, d) at noise_level (B,), and the denoiser's logits if it was called."""
-        observation = observe(model, self.form, self.telling, z, noise_level, x_selfcond)
+        observation = observe(model, self.form, self.informative_tokens, z, noise_level, x_selfcond)
         return self.head(observation.features, noise_level), observation.logits
 
 

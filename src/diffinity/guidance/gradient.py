@@ -11,7 +11,7 @@ from diffinity.models.protocol import EmbeddingDiffusion
 
 @dataclass(frozen=True)
 class GradientGuidance(LanguageGuidance):
-    """∇_z log P(L), without autograd through the dynamic programme; the paper has `guided_selfcond=False`."""
+    """∇_z log P(L), without autograd through the dynamic programme; the paper uses `guided_selfcond=False`."""
 
     def _guided(self, model: EmbeddingDiffusion, step: DenoisingStep, scale: float) -> Prediction:
         return self._through_network(model, step, scale)

@@ -34,8 +34,8 @@ class MixedGuidance:
 class SplitGuidance:
     """`first` for the samples selected by `in_first` (B,), `second` for the others.
 
-    Each guidance is created for its own samples. Each part needs its own network call, which costs as much as one
-    call for both parts.
+    Each guidance is created for its own samples. Each part has its own network call; the two calls together cost
+    as much as one call for the whole batch.
 
     >>> from diffinity.guidance.base import Unguided
     >>> SplitGuidance(Unguided(), Unguided(), (True, False)).in_first
@@ -77,10 +77,10 @@ def _decided(predictions: Sequence[Prediction], order: Tensor) -> Tensor | None:
     """The decided tokens of all parts; parts that decide nothing have −1 everywhere."""
     if all(part.decided is None for part in predictions):
         return None
-    shape = predictions[0].x.shape[1]
-    undecided = [torch.full((len(part.x), shape), -1, device=part.x.device) for part in predictions]
+    length = predictions[0].x.shape[1]
+    undecided = [torch.full((len(part.x), length), -1, device=part.x.device) for part in predictions]
     parts = [
-        nothing if part.decided is None else part.decided
-        for part, nothing in zip(predictions, undecided, strict=True)
+        no_tokens if part.decided is None else part.decided
+        for part, no_tokens in zip(predictions, undecided, strict=True)
     ]
     return torch.cat(parts)[order]

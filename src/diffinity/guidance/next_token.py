@@ -1,4 +1,4 @@
-"""The choice of the next token of a text: which tokens can be completed, and a draw from them.
+"""The choice of the next token of a text: a draw from the tokens after which the text can be completed.
 
 A table log ψ (length + 1, S + 1) has a value for every number of tokens and automaton state. `completable` says
 only whether the text can be finished within the length. A step then draws from the model's distribution over the
@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from diffinity.alignment import TokenAutomaton
 from diffinity.models.protocol import CausalModel
 
-FREE_TEXTS = 128  # unconstrained texts from which token frequencies are estimated
+FREE_TEXTS = 128  # number of unconstrained texts from which token frequencies are estimated
 FREE_SEED = 0
 SMALLEST = 1e-30  # of a frequency: no possible token may have probability 0
-KEPT_FREQUENCIES = 4  # tables (length, V) cached per model
+CACHED_TABLES = 4  # tables (length, V) cached per model
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -122,7 +122,7 @@ def free_frequencies(model: CausalModel, length: int, context: Sequence[int] | N
     tables = _frequencies.setdefault(model, {})
     key = (length, *(context or ()))
     if key not in tables:
-        while len(tables) >= KEPT_FREQUENCIES:
+        while len(tables) >= CACHED_TABLES:
             del tables[next(iter(tables))]
         tables[key] = _free_frequencies(model, length, context)
     return tables[key]

@@ -1,7 +1,7 @@
 """Path guidance: posterior guidance given one path of automaton states instead of all paths.
 
-The average over all paths distributes the shift over every position where the constraint could be met. One path
-concentrates the shift, and it remains the best path because the latent follows it.
+The average over all paths distributes the shift over every position where the constraint could be satisfied. One
+path concentrates the shift, and it remains the best path because the latent follows it.
 """
 
 from __future__ import annotations

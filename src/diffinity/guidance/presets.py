@@ -19,14 +19,14 @@ GuidanceName = Literal["auto", "fast", "best", "mixed", "gradient", "posterior",
 Automata = Sequence[TokenAutomaton]
 
 
-NOISY = 0.35  # share of "auto" steps with the gradient: costs half the time of an unguided run
+GRADIENT_SHARE = 0.35  # share of the steps of "auto" with the gradient; it costs half the time of an unguided run
 
 
 def _auto(automata: Automata, scale: float) -> Guidance:
-    return MixedGuidance(GradientGuidance(automata, scale), PosteriorGuidance(automata, scale), NOISY)
+    return MixedGuidance(GradientGuidance(automata, scale), PosteriorGuidance(automata, scale), GRADIENT_SHARE)
 
 
-CHAIN_SHARE = 0.6  # factor on the guidance scale for chain guidance: 1.5 instead of 2.5
+CHAIN_SHARE = 0.6  # factor on the guidance scale in chain guidance: 1.5 instead of 2.5
 
 
 def chain_where_small(automata: Automata, scale: float) -> Guidance:

@@ -1,4 +1,4 @@
-"""Acceptance of the distributions at one step: log P(L), q and q·E, each computed on first use."""
+"""Acceptance of the distributions at one step: log P(L), q, q − p and q·E, each computed on request."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """PLAID's own guidance: raise (or lower) the probability of given tokens at given positions.
 
-The update is the paper's: x̂ ← x̂ + (σ²/α)·∇_z Σ weight·log p(token at place | z). It covers prefix
+The update is the paper's: x̂ ← x̂ + (σ²/α)·∇_z Σ weight·log p(token at its position | z). It covers prefix
 completion, infilling, lexical constraints and negation, one token at a time.
 """
 

@@ -1,14 +1,15 @@
 """The choice of positions and tokens that a step unmasks, with or without a constraint.
 
-| method | positions | tokens |
+| method | positions, in the order "confidence" | tokens |
 |---|---|---|
-| `joint` | the most confident given L | of an exact joint draw from all open positions given L |
-| `marginals` | the most confident given L | from the marginals given L; a joint draw if these clash |
-| `dingo` | the most confident of the model | the most probable that can be completed (Suresh et al., 2025) |
-| `none` | the most confident of the model | drawn from the model |
+| `joint` | the most confident given L | taken from an exact joint draw of all open positions given L |
+| `marginals` | the most confident given L | drawn from the marginals given L; if they clash, as in `joint` |
+| `dingo` | the most confident under the model | the most probable that can be completed (Suresh et al., 2025) |
+| `none` | the most confident under the model | drawn from the model |
 
-At temperature 0 a draw is the most probable string. The committed tokens can always be completed: either they are
-part of an accepted string, or a completion was found by search.
+At temperature 0 a joint draw is the most probable string, and an independent draw the most probable token. Except
+with `none`, the committed tokens can always be completed: either they are part of an accepted string, or a search
+has found a completion.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Opening:
     string: PartialString | None  # None without a constraint
     at: Ints  # (M,): the open positions, relative to the window
     in_block: NDArray[np.bool_]  # (M,): whether a position is in the block
-    count: int  # of tokens to commit
-    rate: float  # of positions that an ancestral step unmasks
+    count: int  # number of tokens to commit, unless the step is ancestral
+    rate: float  # probability that an ancestral step unmasks an open position of the block
     draws: Floats  # from [0, 1): one per position for the order, then 3·l + 1 for the tokens
     greedy: bool  # temperature 0
 
@@ -71,7 +72,7 @@ class Opening:
         return np.argsort(-key, kind="stable")[:count]
 
 
-Commit = Callable[[Opening, Order], tuple[Ints, Ints]]  # which open positions get a token, and which tokens
+Commit = Callable[[Opening, Order], tuple[Ints, Ints]]  # the open positions that get a token, and their tokens
 
 
 def commit(method: Method | Commit, order: Order, opening: Opening) -> Choice:

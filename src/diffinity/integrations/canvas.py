@@ -1,8 +1,9 @@
 """Logits of a whole canvas given that its text is accepted, with an argmax that is always accepted.
 
-The loop samples every position independently, measures entropies, feeds the logits back as self-conditioning, and
-commits the argmax when it stops. So it gets log q (q the marginals given acceptance), in which the token of the
-best accepted string is raised just above the largest other logit at each position.
+The loop of DiffusionGemma samples every position independently, measures entropies, feeds the logits back as
+self-conditioning, and commits the argmax when it stops. So its logits are replaced by log q, where q are the
+marginals given acceptance. At each position the token of the best accepted string is raised just above the largest
+other logit.
 """
 
 from __future__ import annotations
@@ -18,10 +19,9 @@ from diffinity.acceptance.classes import ClassScores, best_string, class_scores,
 from diffinity.alignment import TokenAutomaton
 from diffinity.integrations.texts import fits
 
-SURE = 1e-3  # logits that violate the constraint with a smaller probability are not changed
-MARGIN = (
-    16  # units in the last place between the best string's token and the next logit: enough to survive a division
-)
+NEGLIGIBLE = 1e-3  # a row whose probability of a violation is smaller is not changed if its argmax is accepted
+# Units in the last place between the best string's token and the next logit, so that a division keeps their order.
+MARGIN = 16
 
 
 def constrain_logits(
@@ -30,8 +30,8 @@ def constrain_logits(
     """Logits (B, L, V) given that each row is accepted by its window (None: the row is not changed).
 
     Divided by `temperature`, they are the logarithms of the marginals of softmax(logits / temperature) given
-    acceptance, up to a constant. Their argmax is an accepted string. An accepted row is returned unchanged; if all
-    rows are accepted, the same tensor is returned.
+    acceptance, up to a constant. Their argmax is an accepted string. A row is not changed if its argmax is
+    accepted and a violation is improbable (`NEGLIGIBLE`). If no row is changed, the same tensor is returned.
 
     >>> import diffinity as dy
     >>> ab = dy.align(dy.Regex("ab|ba"), dy.Vocabulary([b"a", b"b"]), framing="exact")
@@ -45,7 +45,7 @@ def constrain_logits(
 def constrain_rows(
     logits: Tensor, windows: Sequence[TokenAutomaton | None], temperature: float
 ) -> tuple[Tensor, list[ClassScores | None]]:
-    """`constrain_logits`, and the scores of each row's own logits; None for unchanged rows."""
+    """The result of `constrain_logits`, and the scores of each row's input logits (None without a constraint)."""
     constrained, row_scores = logits, list[ClassScores | None]()
     for i, window in enumerate(windows):
         if window is None or window.free[window.start]:
@@ -54,12 +54,12 @@ def constrain_rows(
         scores = class_scores(logits[i], window, temperature=temperature)
         row_scores.append(scores)
         log_p_language, shift = log_ratios(scores, window)
-        if log_p_language > np.log1p(-SURE) and fits(window, logits[i].argmax(dim=-1).cpu().numpy()):
+        if log_p_language > np.log1p(-NEGLIGIBLE) and fits(window, logits[i].argmax(dim=-1).cpu().numpy()):
             continue
         if constrained is logits:
             constrained = logits.clone() if len(windows) > 1 else torch.empty_like(logits)
         ids = best_string(scores, window)
-        if shift is None:  # P(L) = 0: only the constraint decides
+        if shift is None:  # P(L) = 0: the logits have no accepted string
             constrained[i] = -torch.inf
             constrained[i, torch.arange(len(ids)), torch.from_numpy(ids).to(constrained.device)] = 0.0
             continue
@@ -74,8 +74,8 @@ def _largest(scores: ClassScores, shift: NDArray[np.float64], temperature: float
 
 
 def _raise_tokens(logits: Tensor, ids: NDArray[np.int64], largest: NDArray[np.float64]) -> None:
-    """Lift the token of each position in logits (L, V) above the largest logit there."""
-    step = MARGIN * torch.finfo(logits.dtype).eps
-    value = largest + step * np.maximum(np.abs(largest), 1.0)
-    at, token = torch.arange(len(ids)), torch.from_numpy(ids)
-    logits[at.to(logits.device), token.to(logits.device)] = torch.from_numpy(value).to(logits)
+    """Raise the given token at each position of logits (L, V) above the largest logit there, in place."""
+    margin = MARGIN * torch.finfo(logits.dtype).eps
+    value = largest + margin * np.maximum(np.abs(largest), 1.0)
+    positions, token = torch.arange(len(ids)), torch.from_numpy(ids)
+    logits[positions.to(logits.device), token.to(logits.device)] = torch.from_numpy(value).to(logits)

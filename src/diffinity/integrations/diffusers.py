@@ -1,4 +1,4 @@
-"""Structured output in `diffusers`: the scheduler of `LLaDA2Pipeline` or `DiffusionGemmaPipeline`, constrained.
+"""Structured output in `diffusers`: constrained schedulers for `LLaDA2Pipeline` and `DiffusionGemmaPipeline`.
 
 pipe.scheduler = constrained_scheduler(pipe.scheduler, Invoice, pipe.tokenizer)
 pipe(prompt="…", gen_length=256)
@@ -49,16 +49,16 @@ SCHEDULERS = (BlockRefinementScheduler, DiscreteDDIMScheduler, EntropyBoundSched
 
 
 def constrained_scheduler(scheduler: Any, constraint: Any, tokenizer: Any, *, limits: Limits | None = None) -> Any:
-    """The same scheduler, whose steps write only accepted texts.
+    """A copy of the scheduler whose steps write only accepted texts.
 
     `scheduler` is a `BlockRefinementScheduler`, `DiscreteDDIMScheduler` or `EntropyBoundScheduler`; the original
     is not changed. `constraint` is anything that `dy.constraint` takes, or a list with one constraint per row. The
-    tokens so far, the number of tokens left and the end token are read from the running pipeline; a loop of your
+    tokens so far, the number of tokens left and the end token are read from the running pipeline. A loop of your
     own sets them with `scheduler.set_text(...)` before each block.
 
-    The tokens that a step may commit are those of one accepted string: the model's own tokens if they are
-    accepted, otherwise a string drawn (at temperature 0: the best string) given acceptance and the committed
-    tokens. So whichever tokens the scheduler commits or edits, the text can be completed.
+    A step may commit only the tokens of one accepted string. These are the model's own tokens if they are
+    accepted. Otherwise a string is drawn (at temperature 0: the best string is taken), given acceptance and the
+    committed tokens. So the text can be completed, whichever tokens the scheduler commits or edits.
     """
     if not isinstance(scheduler, SCHEDULERS):
         names = ", ".join(scheduler_class.__name__ for scheduler_class in SCHEDULERS)
@@ -84,11 +84,11 @@ class _Text:
 
 @dataclass(frozen=True)
 class _Step:
-    """The data of a running step."""
+    """The data of the running step, for `_sample_from_logits`."""
 
     part: slice
     windows: list[TokenAutomaton | None]
-    logits: Tensor  # (B, L, V): the model's own
+    logits: Tensor  # (B, L, V): the original logits of the model
     temperature: float
     settled: Settled
     scores: Sequence[ClassScores | None]  # of the logits, if already computed
@@ -108,8 +108,8 @@ class _Constrained:
 
         `tokens_after` is the number of tokens that may follow the block.
         """
-        everything = slice(None)
-        self._text = _Text(written, tokens_after, everything, as_ends(eos_token_id), [False] * len(written))
+        whole_block = slice(None)
+        self._text = _Text(written, tokens_after, whole_block, as_ends(eos_token_id), [False] * len(written))
 
     def step(self, model_output: Tensor, timestep: int | Tensor, sample: Tensor, **kwargs: Any) -> Any:
         index, masked = int(timestep), kwargs.get("mask_token_id") is not None
@@ -131,7 +131,7 @@ class _Constrained:
         return output.to_tuple() if as_tuple else output
 
     def _sample_from_logits(self, logits: Tensor, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """The scheduler's own tokens and probabilities; for rows that would be rejected, those of a joint draw."""
+        """The scheduler's tokens and probabilities; rows that are not accepted get those of a joint draw."""
         tokens, probs = super()._sample_from_logits(logits, **kwargs)  # type: ignore[misc]
         step = self._step
         if step is None:
@@ -144,12 +144,14 @@ class _Constrained:
             unfiltered = Proposal(row_logits, step.temperature, step.scores[row])
             return [unfiltered] if greedy else [*_filtered(self, row_logits, step.temperature, kwargs), unfiltered]
 
-        def draw() -> np.random.Generator:
+        def new_generator() -> np.random.Generator:
             device = tokens.device if generator is None else generator.device
             return np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator, device=device)))
 
-        seeds = None if greedy else draw
-        joint_tokens(proposals, step.windows, step.settled, tokens[:, step.part], probs[:, step.part], seeds)
+        draw_generator = None if greedy else new_generator
+        joint_tokens(
+            proposals, step.windows, step.settled, tokens[:, step.part], probs[:, step.part], draw_generator
+        )
         return tokens, probs
 
     def _temperature(self, index: int, kwargs: Mapping[str, Any]) -> float:
@@ -161,9 +163,9 @@ class _Constrained:
 
     def _settled(self, index: int, sample: Tensor, kwargs: Mapping[str, Any]) -> Settled:
         tokens = sample.cpu().numpy()
-        nowhere = np.zeros(tokens.shape, np.bool_)
+        no_positions = np.zeros(tokens.shape, np.bool_)
         if not isinstance(self, BlockRefinementScheduler):
-            return Settled(tokens, nowhere, nowhere)
+            return Settled(tokens, no_positions, no_positions)
         threshold = kwargs.get("editing_threshold")
         threshold = self.config.editing_threshold if threshold is None else threshold
         editing = threshold is not None and (threshold > 0.0 or kwargs.get("mask_token_id") is None)
@@ -172,8 +174,8 @@ class _Constrained:
         else:
             committed: Any = getattr(self, "_committed", None)
             has_committed = index > 0 and committed is not None and committed.shape == sample.shape
-            fixed = committed.cpu().numpy() if has_committed else nowhere
-        editable = nowhere if not editing else fixed.copy()
+            fixed = committed.cpu().numpy() if has_committed else no_positions
+        editable = no_positions if not editing else fixed.copy()
         if kwargs.get("prompt_mask") is not None:
             editable = editable & ~kwargs["prompt_mask"].cpu().numpy()[None]
         return Settled(tokens, fixed, editable, float(threshold) if editing else np.inf)
@@ -184,8 +186,8 @@ class _Constrained:
         text = self._text if running is None else _running_text(running, sample)
         if text is None:
             raise InvalidArgument(
-                "no LLaDA2Pipeline or DiffusionGemmaPipeline is running, so it is not known what was written and "
-                "how much may follow: call scheduler.set_text(written, tokens_after) before each block"
+                "no LLaDA2Pipeline or DiffusionGemmaPipeline is running, so the text so far and the number of "
+                "tokens left are unknown: call scheduler.set_text(written, tokens_after) before each block"
             )
         rows = self._texts.rows(sample.shape[0], vocab_size, text.ends)
         written, length = text.written.cpu().numpy(), len(range(sample.shape[1])[text.part])
@@ -202,8 +204,8 @@ def _running_text(running: Mapping[str, Any], sample: Tensor) -> _Text:
     prompt, length = int(running["prompt_length"]), sample.shape[1]
     if "cur_input_ids" in running:  # DiffusionGemmaPipeline
         written = running["cur_input_ids"][:, prompt:]
-        after = (int(running["num_canvases"]) * length) - written.shape[1] - length
-        return _Text(written, after, slice(None), ends, running["finished_denoising"].tolist())
+        tokens_after = (int(running["num_canvases"]) * length) - written.shape[1] - length
+        return _Text(written, tokens_after, slice(None), ends, running["finished_denoising"].tolist())
     if "block_start_pos" not in running:
         raise InvalidArgument(
             "the scheduler is used by a pipeline that is not LLaDA2Pipeline or DiffusionGemmaPipeline"
@@ -225,7 +227,7 @@ def _filtered(scheduler: Any, logits: Tensor, temperature: float, kwargs: Mappin
 
 
 def _accept_last(sample: Tensor, logits: Tensor, windows: Sequence[TokenAutomaton | None]) -> None:
-    """After the last step a canvas that still contains noise becomes the argmax, which is accepted."""
+    """Replace each canvas that is not accepted after the last step by the argmax, which is accepted."""
     for i, window in enumerate(windows):
         if window is not None and not fits(window, sample[i].cpu().numpy()):
             sample[i] = logits[i].argmax(dim=-1)

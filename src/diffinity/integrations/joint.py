@@ -1,8 +1,8 @@
-"""Tokens for a block of which a loop commits some: the tokens of one accepted string.
+"""Proposed tokens for a block, of which a loop commits some: the tokens of one accepted string.
 
 The model's own tokens are drawn first. If they form an accepted string, they are used; otherwise the row gets a
-string drawn from p given acceptance. Both cases together are exactly such a draw: p(x)·[x ∈ L] + (1 − P(L))·p(x |
-L) = p(x | L).
+string drawn from p given acceptance. The result of both cases has exactly this distribution:
+p(x)·[x ∈ L] + (1 − P(L))·p(x | L) = p(x | L).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Settled:
     edit_above: float = np.inf  # a token replaces a settled one if its probability is larger
 
     def at(self, part: slice) -> Settled:
-        """The same for some positions."""
+        """The same data for a part of the positions."""
         return Settled(self.tokens[:, part], self.fixed[:, part], self.editable[:, part], self.edit_above)
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """Distributions that a row's tokens may be drawn from: softmax(logits / temperature)."""
+    """The distributions softmax(logits / temperature) that a row's tokens may be drawn from."""
 
     logits: Tensor  # (L, V)
     temperature: float = 1.0
@@ -62,13 +62,14 @@ def joint_tokens(
     settled: Settled,
     tokens: Tensor,
     probs: Tensor,
-    seeds: Callable[[], np.random.Generator] | None,
+    new_generator: Callable[[], np.random.Generator] | None,
 ) -> None:
     """Replace the tokens (B, L) and their probabilities (B, L), in place, in rows that would not be accepted.
 
-    `proposals(i)` are the distributions of row i, in order of preference: the next is used if the previous one
-    gives no accepted string a positive probability. `seeds()` creates a generator for a draw; with None the best
-    string is used. A settled position keeps its token, or takes the sampled token if that may replace it.
+    `proposals(i)` are the distributions of row i, in order of preference: the next one is used if no accepted
+    string has a positive probability under the previous one. `new_generator()` creates a generator for a draw;
+    with None the best string is used. A settled position keeps its token, or takes the sampled token if that may
+    replace it.
     """
     for i, window in enumerate(windows):
         if window is None or window.free[window.start]:
@@ -78,13 +79,15 @@ def joint_tokens(
         edits = fixed & settled.editable[i] & (proposed != current) & (confidence > settled.edit_above)
         if fits(window, np.where(fixed & ~edits, current, proposed)):
             continue
-        ids, value = _one_row(proposals(i), window, current, proposed, confidence, fixed, edits, seeds)
+        ids, probability = _accepted_tokens(
+            proposals(i), window, current, proposed, confidence, fixed, edits, new_generator
+        )
         tokens[i] = torch.from_numpy(ids).to(tokens)
         unchanged = fixed & (ids == proposed)
-        probs[i] = torch.from_numpy(np.where(unchanged, confidence, value)).to(probs)
+        probs[i] = torch.from_numpy(np.where(unchanged, confidence, probability)).to(probs)
 
 
-def _one_row(
+def _accepted_tokens(
     proposals: Sequence[Proposal],
     window: TokenAutomaton,
     current: NDArray[np.int64],
@@ -92,7 +95,7 @@ def _one_row(
     confidence: NDArray[np.float64],
     fixed: NDArray[np.bool_],
     edits: NDArray[np.bool_],
-    seeds: Callable[[], np.random.Generator] | None,
+    new_generator: Callable[[], np.random.Generator] | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The tokens (L,) of an accepted string and their probabilities given acceptance (L,)."""
     choices = {int(k): Choice.of(int(current[k])) for k in np.flatnonzero(fixed & ~edits)}
@@ -106,16 +109,16 @@ def _one_row(
         if log_p_language > -np.inf:
             break
     logits, temperature = proposal.logits, proposal.temperature
-    if seeds is None:
+    if new_generator is None:
         ids = best_string(scores, window)
     else:
         reused = proposed if proposal is proposals[0] else None  # the tokens were drawn from the first proposal
-        ids = draw_string(scores, window, logits, seeds(), temperature=temperature, drawn_tokens=reused)
+        ids = draw_string(scores, window, logits, new_generator(), temperature=temperature, drawn_tokens=reused)
     if shift is None:
         return ids, np.zeros(len(ids))
-    at = torch.arange(len(ids), device=logits.device)
-    chosen = logits[at, torch.from_numpy(ids).to(logits.device)].double().cpu().numpy()
+    positions = torch.arange(len(ids), device=logits.device)
+    chosen = logits[positions, torch.from_numpy(ids).to(logits.device)].double().cpu().numpy()
     log_p = (chosen - scores.log_norm) / temperature
     with np.errstate(invalid="ignore"):
-        value = np.exp(np.minimum(log_p + shift[np.arange(len(ids)), window.class_of[ids]], 0.0))
-    return ids, np.where(fixed, 1.0, np.nan_to_num(value))
+        probability = np.exp(np.minimum(log_p + shift[np.arange(len(ids)), window.class_of[ids]], 0.0))
+    return ids, np.where(fixed, 1.0, np.nan_to_num(probability))

@@ -1,7 +1,8 @@
 """The local variables of a running loop of another library, read from its frame.
 
-A logits processor receives the tokens so far and their scores, a scheduler not even the tokens. Neither receives
-the number of tokens left, on which the guarantee depends. The loops have it in their local variables.
+A logits processor receives the tokens so far and the scores of the next tokens; a scheduler receives only a block.
+Neither receives the number of tokens left, on which the guarantee depends. The loops have it in their local
+variables.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Any
 
 
 def outermost_call(package: str, function: str, names: Sequence[str]) -> Mapping[str, Any] | None:
-    """The named local variables of the outermost running `function` of a package that has the first of them.
+    """The local variables `names` of the outermost running `function` of a package that has the first of them.
 
-    None if none runs; names that it does not have are left out.
+    The result is None if no such function runs; missing variables are left out.
 
     >>> outermost_call("transformers", "generate", ["generation_config"]) is None
     True
@@ -27,23 +28,23 @@ def outermost_call(package: str, function: str, names: Sequence[str]) -> Mapping
     if outermost is None:
         return None
     variables = outermost.f_locals
-    found_variables = {name: variables[name] for name in names if name in variables}
+    selected = {name: variables[name] for name in names if name in variables}
     if type(variables) is dict:  # up to Python 3.12 a copy, which would keep logits alive until the next step
         variables.clear()
-    return found_variables if names[0] in found_variables else None
+    return selected if names[0] in selected else None
 
 
-def runs(package: str, function: str) -> bool:
-    """Whether a function of that name is running, of a package.
+def is_running(package: str, function: str) -> bool:
+    """Whether a function with this name of a package is running.
 
-    >>> runs("transformers", "_sample")
+    >>> is_running("transformers", "_sample")
     False
     """
     return any(frame.f_code.co_name == function for frame in _callers(package))
 
 
 def _callers(package: str) -> Iterator[FrameType]:
-    """The frames that called us, of modules in a package, innermost first."""
+    """The calling frames in modules of a package, innermost first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).split(".")[0] == package:

@@ -1,7 +1,7 @@
-"""The texts of a batch in another library's loop: the constraint and the automaton's state of each row.
+"""The texts of a batch in another library's loop: the constraint and the automaton state of each row.
 
-The loops write in different ways (one token, a canvas or a block of masks at a time). All of them know the tokens
-so far, the number of tokens left, and the end tokens.
+A loop writes one token, one canvas or one block of masks at a time. Every loop knows the tokens so far, the number
+of tokens left, and the end tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from diffinity.constraints.python_types import constraint as as_constraint
 from diffinity.errors import InfeasibleConstraint, InvalidArgument
 from diffinity.limits import Budget, Limits, current_limits
 
-WINDOWS_KEPT = 256
+MAX_CACHED_WINDOWS = 256
 
 
 class Texts:
@@ -50,9 +50,9 @@ class Texts:
                 raise InfeasibleConstraint(f"no sequence of this tokenizer's tokens satisfies {name}")
 
     def rows(self, n: int, vocab_size: int, ends: Sequence[int] | None) -> Rows:
-        """The automata of a batch of n rows, over logits of `vocab_size` tokens, with the tokens that end a text.
+        """The automata of a batch of n rows, over logits of `vocab_size` tokens; the tokens `ends` end a text.
 
-        If `ends` is None, the end token is the tokenizer's, if it has one.
+        If `ends` is None, the tokenizer's end token is used, if it has one.
         """
         if n % len(self._aligned):
             raise InvalidArgument(
@@ -70,7 +70,7 @@ class Texts:
 
 
 class Rows:
-    """One automaton per row, with cached results."""
+    """One automaton per row, with a cache of windows."""
 
     def __init__(self, automata: Sequence[TokenAutomaton]) -> None:
         self.automata = automata
@@ -108,7 +108,7 @@ class Rows:
         key = id(automaton), state, tokens_after
         if key not in self._windows:
             self._windows[key] = automaton.window(state, tokens_after)
-            if len(self._windows) > WINDOWS_KEPT:
+            if len(self._windows) > MAX_CACHED_WINDOWS:
                 self._windows.popitem(last=False)
         window = self._windows[key]
         if length and not window.feasible(length):
@@ -121,20 +121,22 @@ class Rows:
 
 def _infeasible(row: int, automaton: TokenAutomaton, tokens_left: int) -> InfeasibleConstraint:
     shortest = automaton.shortest()
-    shortest_length = (
-        "no number of tokens would do" if shortest is None else f"the shortest text has {len(shortest)}"
+    shortest_note = (
+        "there is no such text of any length" if shortest is None else f"the shortest text has {len(shortest)}"
     )
     return InfeasibleConstraint(
         f"row {row}: no text that satisfies the constraint fits the {tokens_left} tokens that are left "
-        f"({shortest_length})"
+        f"({shortest_note})"
     )
 
 
 def generation_automaton(exact: TokenAutomaton, vocab_size: int, ends: Sequence[int]) -> TokenAutomaton:
-    """The automaton of a loop's output: an accepted text, up to the limit or to an end token; then anything.
+    """The automaton of a loop's output: an accepted text, which fills the window or is followed by an end token.
 
-    `exact` is the constraint aligned in the framing `exact`. Tokens beyond the tokenizer's vocabulary spell
-    nothing and, like special tokens, never occur in a text.
+    Any tokens may follow the end token.
+
+    `exact` is the constraint aligned in the framing `exact`. Tokens beyond the tokenizer's vocabulary have no
+    bytes and, like special tokens, never occur in a text.
 
     >>> import diffinity as dy
     >>> exact = dy.align(dy.Regex("a+"), dy.Vocabulary([b"a", b"b"]), "exact")
@@ -147,23 +149,23 @@ def generation_automaton(exact: TokenAutomaton, vocab_size: int, ends: Sequence[
             f"the logits are over {vocab_size} tokens, the tokenizer has {exact.vocab_size}: "
             "they do not belong together"
         )
-    wrong = [end for end in ends if not 0 <= end < vocab_size]
-    if wrong:
-        raise InvalidArgument(f"the end token {wrong[0]} is not a token: there are {vocab_size}")
-    used = np.flatnonzero(exact.useful)
-    outside, end, final = len(used), len(used) + 1, exact.n_states
-    rank = np.full(exact.n_classes, outside, np.int32)
-    rank[used] = np.arange(len(used))
+    invalid_ends = [end for end in ends if not 0 <= end < vocab_size]
+    if invalid_ends:
+        raise InvalidArgument(f"the end token {invalid_ends[0]} is not a token: there are {vocab_size}")
+    used_classes = np.flatnonzero(exact.useful)
+    outside, end, final = len(used_classes), len(used_classes) + 1, exact.n_states
+    new_class = np.full(exact.n_classes, outside, np.int32)
+    new_class[used_classes] = np.arange(len(used_classes))
     class_of = np.full(vocab_size, outside, np.int32)
     n_shared = min(vocab_size, exact.vocab_size)
-    class_of[:n_shared] = rank[exact.class_of[:n_shared]]
+    class_of[:n_shared] = new_class[exact.class_of[:n_shared]]
     class_of[list(ends)] = end
     table = np.full((final + 1, end + 1), -1, np.int32)
-    table[:final, : len(used)] = exact.next[:, used]
+    table[:final, : len(used_classes)] = exact.next[:, used_classes]
     table[:final, end][exact.accepting] = final
     table[final] = final
     accepting = np.append(exact.accepting, True)
-    present = np.bincount(class_of, minlength=end + 1) > 0  # every class has a token
+    present = np.bincount(class_of, minlength=end + 1) > 0  # classes without a token are dropped
     column = np.cumsum(present, dtype=np.int32) - 1
     return TokenAutomaton(
         column[class_of].astype(np.int32), np.ascontiguousarray(table[:, present]), accepting, "eos"
@@ -187,7 +189,7 @@ _vocabularies: WeakKeyDictionary[Any, tuple[int, Vocabulary]] = WeakKeyDictionar
 
 
 def vocabulary_of(tokenizer: Any) -> Vocabulary:
-    """The vocabulary of a `transformers` tokenizer or processor, a `tokenizers` object or file, or itself."""
+    """The vocabulary of a `transformers` tokenizer or processor, or of a `tokenizers` object or file."""
     if isinstance(tokenizer, Vocabulary):
         return tokenizer
     if hasattr(tokenizer, "tokenizer") and not hasattr(tokenizer, "backend_tokenizer"):
@@ -197,13 +199,13 @@ def vocabulary_of(tokenizer: Any) -> Vocabulary:
         if isinstance(tokenizer, Tokenizer | str) or hasattr(tokenizer, "__fspath__"):
             return Vocabulary.from_tokenizer(tokenizer)
         raise InvalidArgument(
-            f"{type(tokenizer).__name__} is not a tokenizer that can be read: give a `transformers` tokenizer "
-            "backed by `tokenizers` (a fast one), a `tokenizers.Tokenizer`, a tokenizer.json or a dy.Vocabulary"
+            f"{type(tokenizer).__name__} is not a tokenizer that can be read: give a fast `transformers` "
+            "tokenizer (backed by `tokenizers`), a `tokenizers.Tokenizer`, a tokenizer.json or a dy.Vocabulary"
         )
     if getattr(tokenizer, "clean_up_tokenization_spaces", False) and not _is_bpe(backend):
         raise InvalidArgument(
-            "this tokenizer changes texts after decoding (clean_up_tokenization_spaces): set it to False, or "
-            "a text that satisfies the constraint may not do so once it is decoded"
+            "this tokenizer changes texts after decoding (clean_up_tokenization_spaces): set it to False; "
+            "otherwise a decoded text may violate the constraint"
         )
     size, vocabulary = _vocabularies.get(tokenizer, (-1, None))
     if vocabulary is None or size != len(tokenizer):

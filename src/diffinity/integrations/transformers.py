@@ -19,7 +19,7 @@ from torch import Tensor
 from diffinity.alignment import TokenAutomaton
 from diffinity.errors import InvalidArgument
 from diffinity.integrations.canvas import constrain_logits
-from diffinity.integrations.running import outermost_call, runs
+from diffinity.integrations.running import is_running, outermost_call
 from diffinity.integrations.texts import Rows, Texts, as_ends
 from diffinity.limits import Limits
 
@@ -49,7 +49,7 @@ class _Call:
     """One call of `generate`."""
 
     prompt_length: int
-    budget: int  # tokens that it may write
+    budget: int  # the number of tokens that it may write
     ends: tuple[int, ...] | None
 
 
@@ -61,9 +61,9 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
     in sequence. The token limit and the end tokens are read from the running `generate`. In another loop,
     `max_new_tokens` and `eos_token_id` set them, and `reset()` starts a new text.
 
-    On DiffusionGemma the scores of a canvas become the logarithms of the marginals given that the text is
-    accepted, with an argmax that is itself accepted, at every step. On a causal model, tokens after which the text
-    can no longer be completed within the remaining tokens are masked, so a text never ends in the middle.
+    On DiffusionGemma, at every step, the scores of a canvas become the logarithms of the marginals given that the
+    text is accepted, and their argmax is an accepted text. On a causal model, tokens after which the text can no
+    longer be completed within the remaining tokens are masked, so a text is always complete.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         self._max_new_tokens = max_new_tokens
         self._ends = as_ends(eos_token_id)
         self._calls: dict[int, _Call] = {}  # by the identity of each running call's generation config
-        self._other_loop: _Call | None = None  # the call of another loop
+        self._other_loop: _Call | None = None  # the text of a loop other than `generate`
         self._masks: dict[tuple[int, int, int, str], Tensor] = {}
 
     def reset(self) -> None:
@@ -104,13 +104,15 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         call, rows = self._current(input_ids, scores, running)
         length = scores.shape[1]
         written = input_ids[:, call.prompt_length :].cpu().numpy()
-        after = call.budget - written.shape[1] - length
-        if after < 0:
+        tokens_after = call.budget - written.shape[1] - length
+        if tokens_after < 0:
             raise InvalidArgument(
-                f"{call.budget} new tokens were foreseen, and the loop goes on to {written.shape[1] + length}"
+                f"{call.budget} new tokens were expected, and the loop goes on to {written.shape[1] + length}"
             )
-        skip = _finished(running, len(rows))
-        windows = [None if skip[i] else rows.window(i, written[i], after, length) for i in range(len(rows))]
+        finished = _finished(running, len(rows))
+        windows = [
+            None if finished[i] else rows.window(i, written[i], tokens_after, length) for i in range(len(rows))
+        ]
         return constrain_logits(scores, windows, temperature=_temperature(self, running))
 
     # ---- causal models: a token at a time
@@ -124,7 +126,7 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
         masked_scores = scores
         for i, (state, automaton) in enumerate(zip(states, rows.automata, strict=True)):
             if state < 0:
-                self._check_left(i, input_ids.shape[1] - call.prompt_length, running)
+                self._check_violation(i, input_ids.shape[1] - call.prompt_length, running)
                 continue
             mask = self._mask(automaton, state, tokens_left, scores.device)
             if mask is None:
@@ -156,24 +158,26 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             self._masks[key] = torch.from_numpy(mask).to(device)
         return self._masks[key]
 
-    def _check_left(self, row: int, written: int, running: Mapping[str, Any] | None) -> None:
-        """Refuse a row outside its constraint, unless it is a draft that the loop may still reject."""
-        if running is None or runs("transformers", "_sample"):
+    def _check_violation(self, row: int, written: int, running: Mapping[str, Any] | None) -> None:
+        """Refuse a row that violates its constraint, unless it is a draft that the loop may still reject."""
+        if running is None or is_running("transformers", "_sample"):
             raise InvalidArgument(
                 f"row {row} has left its constraint within {written} tokens: another logits processor changed the "
                 "scores after this one; put this one last, or call reset() before a new text"
             )
 
-    # ---- which call it is
+    # ---- the data of the running call
 
     def _current(self, input_ids: Tensor, scores: Tensor, running: Mapping[str, Any] | None) -> tuple[_Call, Rows]:
         call = (
-            self._of_another_loop(input_ids, scores) if running is None else self._of(input_ids, scores, running)
+            self._other_call(input_ids, scores)
+            if running is None
+            else self._generate_call(input_ids, scores, running)
         )
         return call, self._texts.rows(input_ids.shape[0], scores.shape[-1], call.ends)
 
-    def _of(self, input_ids: Tensor, scores: Tensor, running: Mapping[str, Any]) -> _Call:
-        """The call, identified by its copy of the generation config and forgotten when the copy is deleted."""
+    def _generate_call(self, input_ids: Tensor, scores: Tensor, running: Mapping[str, Any]) -> _Call:
+        """The call of `generate`, identified by its copy of the generation config and dropped with that copy."""
         config = running["generation_config"]
         key = id(config)
         if key not in self._calls:
@@ -184,10 +188,10 @@ class ConstraintLogitsProcessor(LogitsProcessor):  # type: ignore[misc]
             finalize(config, self._calls.pop, key, None)
         return self._calls[key]
 
-    def _of_another_loop(self, input_ids: Tensor, scores: Tensor) -> _Call:
+    def _other_call(self, input_ids: Tensor, scores: Tensor) -> _Call:
         if self._max_new_tokens is None:
             raise InvalidArgument(
-                "no `generate` of transformers is running, so it is not known how many tokens may be written: "
+                "no `generate` of transformers is running, so the maximum number of new tokens is unknown: "
                 "give ConstraintLogitsProcessor(..., max_new_tokens=...)"
             )
         if self._other_loop is None:

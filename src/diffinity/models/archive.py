@@ -17,7 +17,7 @@ from diffinity.models.transfer import Progress
 
 MEMBERS = tuple(f"{part}.pt" for part in PARTS)
 MAX_MEMBER_BYTES = 16_000_000_000  # model.pt is about 5 GB: 1.3 billion parameters of 4 bytes
-SLACK_BYTES = 1_000_000  # of headers and padding per member; a header that unpacks to more is refused
+SLACK_BYTES = 1_000_000  # allowance per member for headers and padding; larger headers are refused
 READ_AHEAD = 1 << 16  # well below the slack
 BLOCK = 1 << 20
 
@@ -25,9 +25,9 @@ BLOCK = 1 << 20
 def unpack(parts: Sequence[str | Path], folder: str | Path, *, progress: Progress | None = None) -> Path:
     """Unpack the four weight files from the consecutive parts of one .tar.gz into `folder`, which is returned.
 
-    The whole stream is read, so that the gzip checksum is verified before any file gets its name; `r|gz` of
-    `tarfile` would not verify it. Links, devices, paths that leave the folder, files with other names, duplicate
-    or missing files, and sizes beyond `MAX_MEMBER_BYTES` are refused.
+    The whole stream is read, so that the gzip checksum is verified before any file gets its final name. (The mode
+    `r|gz` of `tarfile` would not verify it.) Links, devices, paths that leave the folder, files with other names,
+    duplicate or missing files, and sizes beyond `MAX_MEMBER_BYTES` are refused.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -150,7 +150,7 @@ def _accepted_name(member: tarfile.TarInfo) -> str | None:
         raise CheckpointError(f"the archive holds {member.name!r}, which is none of {', '.join(MEMBERS)}: refused")
     if not 0 <= member.size <= MAX_MEMBER_BYTES:
         raise CheckpointError(
-            f"the archive's {member.name!r} claims {member.size:,} bytes, at most {MAX_MEMBER_BYTES:,} are taken"
+            f"the archive's {member.name!r} claims {member.size:,} bytes, at most {MAX_MEMBER_BYTES:,} are allowed"
         )
     return path.name
 
@@ -171,7 +171,7 @@ def _write_member(
 
 
 def _read_to_the_end(stream: _Metered) -> None:
-    """Read to the end: gzip compares its checksum there, and tar stops earlier."""
+    """Read to the end of the gzip stream, where its checksum is verified; tar stops earlier."""
     while stream.read(READ_AHEAD):
         pass
 

@@ -1,4 +1,4 @@
-"""Batches of token sequences of a causal transformer with a cache; causal models by name."""
+"""Token sequences of a causal transformer with a key–value cache, and causal models by name."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class CachedContinuations:
     """Sequences of a causal `Transformer` with a key–value cache.
 
     Every token goes through the network once: n·length token passes for a whole batch, not n·length²/2. The tokens
-    `before` the text (at least one) go through it in one pass.
+    of `context`, which precede the text (at least one), go through it in one pass.
     """
 
     @torch.no_grad()
-    def __init__(self, network: Transformer, n: int, length: int, before: Sequence[int]) -> None:
+    def __init__(self, network: Transformer, n: int, length: int, context: Sequence[int]) -> None:
         config, weight = network.config, network.embedding.weight
         self._network = network
-        self._at = 0
-        room = len(before) + length
-        self._cos, self._sin = network.rotary_emb(room)
-        shape = (config.n_blocks, n, config.n_heads, room, config.dim // config.n_heads)
+        self._n_cached = 0
+        capacity = len(context) + length
+        self._cos, self._sin = network.rotary_emb(capacity)
+        shape = (config.n_blocks, n, config.n_heads, capacity, config.dim // config.n_heads)
         self._keys = torch.zeros(shape, dtype=weight.dtype, device=weight.device)
         self._values = torch.zeros_like(self._keys)
-        self._read(torch.tensor(list(before)).expand(n, -1))
+        self._read(torch.tensor(list(context)).expand(n, -1))
 
     def logits(self) -> Tensor:
         return self._logits
@@ -55,14 +55,14 @@ class CachedContinuations:
         network = self._network
         x = network.embedding(tokens.to(self._keys.device))  # (n, t, dim)
         for i, block in enumerate(network.blocks):
-            x = self._through(cast(Block, block), i, x)
+            x = self._run_block(cast(Block, block), i, x)
         self._logits = network.output_linear(network.output_norm(x[:, -1:]))[:, 0]
-        self._at += tokens.shape[1]
+        self._n_cached += tokens.shape[1]
 
-    def _through(self, block: Block, i: int, x: Tensor) -> Tensor:
-        """`Block.forward` for t positions after the cached positions."""
+    def _run_block(self, block: Block, i: int, x: Tensor) -> Tensor:
+        """Compute `Block.forward` for t positions after the cached positions."""
         n, t, dim = x.shape
-        positions, cached = slice(self._at, self._at + t), slice(0, self._at + t)
+        positions, cached = slice(self._n_cached, self._n_cached + t), slice(0, self._n_cached + t)
         qkv = block.attn_qkv(block.rmsnorm1(x)).view(n, t, 3, block.n_heads, -1)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (n, heads, t, head_dim)
         cos, sin = self._cos[positions], self._sin[positions]
@@ -76,7 +76,7 @@ class CachedContinuations:
 
 
 def causal_model(model: CausalModel | str) -> CausalModel:
-    """The model itself, or the model that a string names: `hf:` and a hub name or folder.
+    """The model itself, or the model with the name `hf:NAME`, where NAME is a hub name or a folder.
 
     With `hf+code:` instead of `hf:` the repository's own Python code runs.
 
@@ -87,15 +87,15 @@ def causal_model(model: CausalModel | str) -> CausalModel:
     if isinstance(model, str):
         from diffinity.models.hugging_face import HuggingFaceCausal
 
-        name, trusted = on_the_hub(model, "a causal model is named as 'hf:NAME', for example 'hf:gpt2'")
+        name, trusted = parse_hub_name(model, "a causal model is named as 'hf:NAME', for example 'hf:gpt2'")
         return HuggingFaceCausal.load(name, trust_remote_code=trusted)
     return model
 
 
-def on_the_hub(model: str, expected: str) -> tuple[str, bool]:
+def parse_hub_name(model: str, expected: str) -> tuple[str, bool]:
     """The name in `hf:NAME` or `hf+code:NAME`, and whether the repository's Python code may run (`hf+code:`).
 
-    >>> on_the_hub("hf+code:GSAI-ML/LLaDA-8B-Base", "")
+    >>> parse_hub_name("hf+code:GSAI-ML/LLaDA-8B-Base", "")
     ('GSAI-ML/LLaDA-8B-Base', True)
     """
     prefix, _, name = model.partition(":")

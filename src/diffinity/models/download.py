@@ -1,4 +1,4 @@
-"""Published models by name: download with resumption, checksums and a check of the disk, then unpack and import.
+"""Published models by name: checks the disk space, downloads with resumption and checksums, unpacks and imports.
 
 No checksums are published with PLAID's release, so its files are checked in other ways. Sizes come from the
 server. Digests are taken from GitHub's release API if it has them, and from the caller if given. The SHA-256 of
@@ -115,7 +115,7 @@ def fetch_release(
     """Fetch a published model and save it in `out`, where `load` reads it.
 
     The downloaded files stay in the folder `<out>.download` until everything is done, so that an interrupted run
-    resumes where it stopped. `keep_parts` keeps them and the unpacked weights there.
+    resumes where it stopped. With `keep_parts` they and the unpacked weights stay there afterwards.
 
     >>> fetch_release("plaid-2b", "model")
     Traceback (most recent call last):
@@ -131,7 +131,7 @@ def fetch_release(
         _unpack_and_import(release, folder, target, progress, keep=keep_parts)
     except OSError as error:
         raise DownloadError(f"the model could not be written: {error}; the downloaded files are kept") from None
-    except SafetensorError as error:  # how safetensors reports a full disk
+    except SafetensorError as error:  # for example, the disk is full
         raise DownloadError(f"{target} could not be written: {error}; the downloaded files are kept") from None
     if not keep_parts:
         _remove_downloads(release, folder)
@@ -159,7 +159,7 @@ def download(
     ...     print(download(letters, folder).joinpath("SHA256SUMS").read_text()[:24])
     ca978112ca1bbdcafac231b3
     """
-    expected_digests = _checked(release, checksums or {})
+    expected_digests = _checked_digests(release, checksums or {})
     folder_path = Path(folder)
     try:
         folder_path.mkdir(parents=True, exist_ok=True)
@@ -186,7 +186,7 @@ def read_sums(path: Path) -> dict[str, str]:
 
 
 def write_sums(path: Path, sums: Mapping[str, str]) -> None:
-    """The reverse of `read_sums`; `sha256sum --check` reads the file too.
+    """Write the file that `read_sums` reads, in the format of `sha256sum --check`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -205,12 +205,12 @@ def _release_called(name: str) -> Release:
     return RELEASES[name]
 
 
-def _checked(release: Release, checksums: Mapping[str, str]) -> dict[str, str]:
+def _checked_digests(release: Release, checksums: Mapping[str, str]) -> dict[str, str]:
     """The caller's checksums in lower case; refuses values that are not SHA-256 of files of this release."""
     names = [file.name for file in release.files]
     for name, digest in checksums.items():
         if name not in names:
-            raise InvalidArgument(f"{name!r} is not a file of {release.name}, which are {', '.join(names)}")
+            raise InvalidArgument(f"{name!r} is not a file of {release.name}; its files are {', '.join(names)}")
         if not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
             raise InvalidArgument(f"the checksum of {name} must be a SHA-256, 64 hexadecimal digits: {digest!r}")
     return {name: digest.lower() for name, digest in checksums.items()}
@@ -293,7 +293,7 @@ def _offer(file: RemoteFile, expected: _Expected, opener: Opener) -> Offer:
 
 
 def _verified(path: Path, name: str, expected: _Expected) -> str:
-    """The SHA-256 of a file, checked against the expected digest; a file with a wrong digest is removed."""
+    """The SHA-256 of a file; a file that does not have the expected size and digest is removed."""
     for source, size in expected.sizes.items():
         if file_bytes(path) != size:
             actual_size = file_bytes(path)

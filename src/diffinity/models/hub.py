@@ -1,11 +1,11 @@
-"""Models from the Hugging Face hub, through its cache and offline mode: downloads resume, and hashes are checked.
+"""Models from the Hugging Face hub, with its cache and offline mode, resumed downloads and checked hashes.
 
 The hub names a file by its hash: SHA-256 for large files, git's SHA-1 for small files. Its cache uses the same
 names, so files can be checked at every load, also offline. `huggingface_hub` discards an interrupted transfer.
 Therefore `transfer` downloads the weights to a file that remains, and moves it to the cache when it is complete
 and its hash is correct.
 
-The library's modules are imported when a model of the hub is named; a folder on disk needs none of them.
+Submodules of `huggingface_hub` are imported only when a hub model is loaded; a folder on disk does not need them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def fetch_model(
     """The folder of a hub model in the hub's cache; missing files are fetched.
 
     Only config.json and model.safetensors are fetched, and tokenizer.json and README.md if the model has them.
-    `progress(name, done, total)` is called for the weights; without it there is a progress bar.
+    `progress(name, done, total)` is called for the weights; without it a progress bar is shown.
     """
     options: dict[str, Any] = {
         "cache_dir": cache_dir,
@@ -126,25 +126,25 @@ def _fetch_blob(
     """Download a file of the commit of `folder` to the cache's blobs; an earlier transfer is resumed."""
     url = huggingface_hub.hf_hub_url(repo_id, name, revision=folder.name)
     try:
-        described = huggingface_hub.get_hf_file_metadata(url, token=token)
-    except Exception:  # the hub's own download, which follows, reports the error
+        metadata = huggingface_hub.get_hf_file_metadata(url, token=token)
+    except Exception:  # hf_hub_download, which is called next, reports the error
         return
-    if described.size is None or described.etag is None or not SHA256.fullmatch(described.etag):
-        return  # not a large file, or a mirror without this data: left to the hub's own download
-    blob = folder.parents[1] / "blobs" / described.etag
+    if metadata.size is None or metadata.etag is None or not SHA256.fullmatch(metadata.etag):
+        return  # not a large file, or a mirror without this data: hf_hub_download fetches it
+    blob = folder.parents[1] / "blobs" / metadata.etag
     blob.parent.mkdir(parents=True, exist_ok=True)
-    lock = folder.parents[2] / ".locks" / folder.parents[1].name / f"{blob.name}.lock"  # huggingface_hub's own
+    lock = folder.parents[2] / ".locks" / folder.parents[1].name / f"{blob.name}.lock"  # huggingface_hub's lock
     lock.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(lock):
         if force or not blob.exists():
-            _transfer(url, described, blob, token, progress)
+            _transfer(url, metadata, blob, token, progress)
 
 
 def _transfer(
-    url: str, described: HfFileMetadata, blob: Path, token: str | bool | None, progress: Progress | None
+    url: str, metadata: HfFileMetadata, blob: Path, token: str | bool | None, progress: Progress | None
 ) -> None:
     part = blob.with_name(f"{blob.name}.diffinity.part")
-    size = described.size or 0
+    size = metadata.size or 0
     free_bytes, required_bytes = shutil.disk_usage(blob.parent).free, size - file_bytes(part)
     if free_bytes < required_bytes:
         raise DownloadError(
@@ -158,14 +158,14 @@ def _transfer(
     if digest != blob.name:
         part.unlink()
         raise DownloadError(
-            f"{url}: what arrived has the SHA-256 {digest}, but the hub says {blob.name}: it was removed; "
+            f"{url}: the received file has the SHA-256 {digest}, but the hub says {blob.name}: it was removed; "
             "try again"
         )
     part.replace(blob)
 
 
 def _authorised(token: str | bool | None) -> Opener:
-    """Requests with the user's token, which is not sent to redirect targets."""
+    """An opener that sends the user's token, but not to redirect targets."""
     from huggingface_hub.utils._headers import build_hf_headers
 
     headers = build_hf_headers(token=token)
@@ -197,16 +197,16 @@ def progress_bars() -> Iterator[Progress]:
 
 @contextmanager
 def _plain_errors(repo_id: str) -> Iterator[None]:
-    """Convert the errors of the hub's library into errors of one sentence."""
+    """Convert errors of `huggingface_hub` into a `CheckpointError` of one sentence."""
     try:
         yield
     except DiffinityError:
         raise
-    except Exception as error:  # also errors of its HTTP client, which differ between versions
+    except Exception as error:  # includes errors of its HTTP client, which differ between versions
         if is_offline():
             raise CheckpointError(f"{repo_id} {NOT_HERE_OFFLINE}") from error
         raise CheckpointError(
-            f"{repo_id!r} is neither a folder here nor a model that the hub gave: {_reason(error)}"
+            f"{repo_id!r} is neither a folder here nor a model that the hub provided: {_reason(error)}"
         ) from error
 
 

@@ -1,7 +1,7 @@
 """Models of the Hugging Face `transformers` library by name or folder: LLaDA, Dream, MDLM, Duo, and causal models.
 
-`transformers` is imported, and files are downloaded, only when a model is named. Their repositories contain Python
-code, which runs only with `trust_remote_code=True`.
+`transformers` is imported, and files are downloaded, only when a model is loaded. The repositories of diffusion
+models contain Python code, which runs only with `trust_remote_code=True`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from diffinity.errors import CheckpointError, InvalidArgument
 from diffinity.models.protocol import CausalModel, Messages, Noise, SamplingDefaults, TokenDiffusion
 
 SMALLEST_ALPHA = 1e-3  # ε of MDLM's and Duo's noise schedules: a token is unchanged with probability 1 − (1 − ε)·t
-TURN_ENDS = ("<|eot_id|>", "<|im_end|>", "<|role_end|>")  # end a turn of a conversation, and so a text
+TURN_ENDS = ("<|eot_id|>", "<|im_end|>", "<|role_end|>")  # tokens that end a turn of a conversation, and so a text
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Dialect:
     """The conventions of a family of masked models."""
 
     noise: Noise = "mask"
-    shifted: bool = False  # the logits at k are those of the token at k + 1
+    shifted: bool = False  # the logits at position k are those of the token at k + 1
     order: str = "confidence"
     temperature: float = 1.0
 
@@ -108,7 +108,7 @@ class HuggingFaceDiffusion(_TransformersModel, TokenDiffusion):
         self.eos_token_id = self._end = _required_token(tokenizer.eos_token_id, name, "end-of-text token")
         self._mask_id = self._find_mask(mask_id, name) if self.noise == "mask" else -1
         self._takes_time = "timesteps" in inspect.signature(network.forward).parameters
-        self._ends = _turn_ends(tokenizer, self._end)
+        self._other_ends = _turn_ends(tokenizer, self._end)
         probe = torch.full((1, 2), max(self._mask_id, 0), device=self.device)
         self._vocab_size = int(self._raw(probe, torch.ones(1), name).shape[-1])
 
@@ -152,7 +152,7 @@ class HuggingFaceDiffusion(_TransformersModel, TokenDiffusion):
         if self.dialect.shifted:
             scores = torch.cat([scores[:, :1], scores[:, :-1]], dim=1)
         scores = scores[:, sequence.shape[1] - tokens.shape[1] :].clone()
-        scores = _with_one_end(scores, self._end, self._ends)
+        scores = _merge_ends(scores, self._end, self._other_ends)
         if 0 <= self._mask_id < self._vocab_size:
             scores[:, :, self._mask_id] = -torch.inf  # the mask is in the vocabulary, but is never predicted
         return scores
@@ -165,7 +165,7 @@ class HuggingFaceDiffusion(_TransformersModel, TokenDiffusion):
         output = self.network(tokens, **options)
         scores = output if isinstance(output, Tensor) else getattr(output, "logits", None)
         if not isinstance(scores, Tensor):
-            raise CheckpointError(f"{name} gives no logits for tokens: it is no masked language model")
+            raise CheckpointError(f"{name} does not return logits: it is not a masked language model")
         return scores
 
 
@@ -181,9 +181,9 @@ class HuggingFaceCausal(_TransformersModel, CausalModel):
         self.network, self._hf_tokenizer = network, tokenizer
         self.sampling_defaults = SamplingDefaults(length=128)
         self.eos_token_id = self._end = _required_token(tokenizer.eos_token_id, name, "end-of-text token")
-        first = tokenizer.bos_token_id
-        self._first = int(self._end if first is None else first)  # precedes a text without a prompt
-        self._ends = _turn_ends(tokenizer, self._end)
+        start_token = tokenizer.bos_token_id
+        self._start_token = int(self._end if start_token is None else start_token)  # if there is no prompt
+        self._other_ends = _turn_ends(tokenizer, self._end)
         self._vocab_size = int(network.get_output_embeddings().weight.shape[0])
 
     @staticmethod
@@ -203,19 +203,19 @@ class HuggingFaceCausal(_TransformersModel, CausalModel):
         return HuggingFaceCausal(network, hf_tokenizer, name=name)
 
     def start(self, n: int, length: int, context: Sequence[int] | None = None) -> HuggingFaceContinuations:
-        before = torch.tensor(list(context or [self._first])).expand(n, -1)
-        return HuggingFaceContinuations(self.network, before, self._end, self._ends)
+        context_ids = torch.tensor(list(context or [self._start_token])).expand(n, -1)
+        return HuggingFaceContinuations(self.network, context_ids, self._end, self._other_ends)
 
 
 class HuggingFaceContinuations:
-    """Sequences of a `transformers` model after the tokens `before` (n, t), with the library's own cache."""
+    """Sequences of a `transformers` model after the tokens `context_ids` (n, t), with the library's own cache."""
 
-    def __init__(self, network: Any, before: Tensor, end: int, ends: Sequence[int] = ()) -> None:
-        self._network, self._end, self._ends = network, end, list(ends)
+    def __init__(self, network: Any, context_ids: Tensor, end: int, other_ends: Sequence[int] = ()) -> None:
+        self._network, self._end, self._other_ends = network, end, list(other_ends)
         self._cache: Any = None
-        takes = inspect.signature(network.forward).parameters
-        self._options = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
-        self._read(before)
+        parameters = inspect.signature(network.forward).parameters
+        self._options = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
+        self._read(context_ids)
 
     def logits(self) -> Tensor:
         return self._logits
@@ -228,7 +228,7 @@ class HuggingFaceContinuations:
         ids = tokens.to(self._network.device)
         output = self._network(input_ids=ids, past_key_values=self._cache, use_cache=True, **self._options)
         self._cache = output.past_key_values
-        self._logits: Tensor = _with_one_end(output.logits[:, -1].clone(), self._end, self._ends)
+        self._logits: Tensor = _merge_ends(output.logits[:, -1].clone(), self._end, self._other_ends)
 
     def select(self, rows: Tensor) -> HuggingFaceContinuations:
         rows, selected = rows.to(self._network.device), copy.copy(self)
@@ -244,8 +244,8 @@ def _turn_ends(tokenizer: Any, end: int) -> list[int]:
     return sorted(int(token) for token in ends - {end})
 
 
-def _with_one_end(logits: Tensor, end: int, other_ends: list[int]) -> Tensor:
-    """Logits (..., V), changed in place: the probability of other ends is added to that of the end token."""
+def _merge_ends(logits: Tensor, end: int, other_ends: list[int]) -> Tensor:
+    """Add the probability of `other_ends` to that of the end token, in place, in logits (..., V)."""
     if other_ends:
         logits[..., end] = logits[..., [end, *other_ends]].float().logsumexp(dim=-1).to(logits.dtype)
         logits[..., other_ends] = -torch.inf
@@ -261,7 +261,7 @@ def _encoded(tokenizer: Any, prompt: str | None, messages: Messages | None) -> l
         text = tokenizer.apply_chat_template(
             [dict(message) for message in messages], add_generation_prompt=True, tokenize=False
         )
-    except Exception as error:  # a template is a program of the model's author
+    except Exception as error:  # a template is a program and may raise any error
         raise InvalidArgument(f"the model's chat template refuses these messages: {error}") from None
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
@@ -275,7 +275,7 @@ def load_transformers(
     tokenizer_name: str | None = None,
     revision: str | None = None,
 ) -> tuple[Any, Any]:
-    """A network, loaded with the first auto class that has a head for tokens, and its fast tokenizer."""
+    """A network, loaded with one of the auto classes `kinds` (see `_auto_class`), and its fast tokenizer."""
     try:
         transformers: Any = import_module("transformers")
     except ImportError:
@@ -294,7 +294,7 @@ def load_transformers(
     except (OSError, ValueError, ImportError) as error:
         raise CheckpointError(f"transformers can't load {name!r}: {error}") from None
     if not hasattr(tokenizer, "backend_tokenizer"):
-        raise CheckpointError(f"{name!r} has no fast tokenizer (tokenizer.json), which automata are built from")
+        raise CheckpointError(f"{name!r} has no fast tokenizer (tokenizer.json), from which automata are built")
     return network.to(device).eval().requires_grad_(False), tokenizer
 
 

@@ -1,7 +1,8 @@
 """The LangFlow network and its noise schedule: from noisy embeddings and a noise level to logits.
 
 The architecture of *LangFlow: Continuous Diffusion Rivals Discrete in Language Modeling* (2026), in plain PyTorch,
-with the parameter names of its published weights. Embeddings are as wide as the network, so nothing is projected.
+with the parameter names of its published weights. Embeddings are as wide as the network, so they are not
+projected.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class LangFlowConfig:
 
 
 def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """Shift and scale (B, 1, D) the normalised x (B, L, D), the same at all positions."""
+    """Scale and shift the normalised x (B, L, D) by (B, 1, D) values, the same at all positions."""
     return x * (1 + scale) + shift
 
 
@@ -168,9 +169,7 @@ class LangFlowNetwork(nn.Module):
     def context_logits(self, z: Tensor, noise_level: Tensor, x_selfcond: Tensor) -> Tensor:
         """The network's own part of the logits, (B, L, V)."""
         x = z
-        if (
-            self.config.self_conditioning
-        ):  # without an estimate x_selfcond is 0, and the half that reads z still acts
+        if self.config.self_conditioning:  # also if x_selfcond is 0: the projection reads z too
             x = x + self.self_cond_proj(torch.cat([z, x_selfcond], dim=-1))
         c = self.sigma_map(noise_level)  # (B, 1, cond_dim)
         block_dtype = self.blocks[0].attn_out.weight.dtype  # type: ignore[union-attr]
@@ -194,8 +193,8 @@ def skip_coefficient(noise_level: Tensor) -> Tensor:
 class GumbelSchedule(nn.Module):
     """γ(t), the quantile function of a Gumbel distribution, cut off at both ends.
 
-    It uses float32 and torch's own function, as in the training of the published models. Near t = 1 the rounding
-    of t matters: float64 would give noise levels up to 0.01 higher.
+    It uses float32 and `torch.distributions.Gumbel`, as in the training of the published models. Near t = 1 the
+    rounding of t matters: float64 would give noise levels up to 0.01 higher.
     """
 
     loc: Tensor

@@ -1,7 +1,7 @@
-"""Reads LangFlow's published checkpoints: `model.safetensors` with `config.json`, and a tokenizer from elsewhere.
+"""Reads LangFlow's published checkpoints: `model.safetensors` and `config.json`, with a separate tokenizer.
 
-The shape and the noise schedule are read from the tensors, because the config has the values from the start of
-training. Only the schedule's cutoff and three switches are taken from the config. The Python files that the config
+The shape and the noise schedule are read from the tensors, because the config has the values that training started
+with. Only the schedule's cutoff and three switches are taken from the config. The Python files that the config
 names in `auto_map` are not downloaded and never run.
 """
 
@@ -30,7 +30,7 @@ TOKENIZERS = {50257: "openai-community/gpt2", 30522: "google-bert/bert-base-unca
 # The token before and after a text in the training windows: with BERT's tokenizer it is [CLS] on both sides.
 BOUNDARIES = ("[CLS]", "<|endoftext|>")
 
-SWITCHES = {  # in LangFlow's config, and in ours
+SWITCHES = {  # from the names in LangFlow's config to ours
     "use_normalized_embedding": "normalise_embedding",
     "self_conditioning": "self_conditioning",
     "use_bias": "skip_logits",
@@ -93,7 +93,7 @@ def infer_config(tensors: Mapping[str, Tensor], config: dict[str, Any]) -> LangF
         raise CheckpointError(f"these are not LangFlow's weights: a tensor has the wrong rank ({error})") from None
     _check_rotary(tensors["backbone.rotary_emb.inv_freq"])
     blocks = {name.split(".")[2] for name in tensors if name.startswith("backbone.blocks.")}
-    if config.get("n_blocks", len(blocks)) != len(blocks):  # a missing block would not be noticed
+    if config.get("n_blocks", len(blocks)) != len(blocks):  # otherwise a missing block would not be noticed
         raise CheckpointError(f"{CONFIG} says n_blocks {config['n_blocks']!r}, {WEIGHTS} has {len(blocks)}")
     cutoff = config.get("gumbel_cutoff")
     if not isinstance(cutoff, int | float):
@@ -122,7 +122,7 @@ def _tokenizer_file(folder: Path, vocab_size: int, source: str | Path | None) ->
         known_sizes = " and ".join(f"{size:,} ({name})" for size, name in TOKENIZERS.items())
         raise CheckpointError(
             f"{folder} has no {TOKENIZER}, and no known tokenizer has {vocab_size:,} tokens (known: "
-            f"{known_sizes}): put the model's {TOKENIZER} into the folder, or name one with tokenizer=…"
+            f"{known_sizes}): put the model's {TOKENIZER} into the folder, or give one with tokenizer=…"
         )
     return fetch_tokenizer(TOKENIZERS[vocab_size])
 
@@ -134,7 +134,7 @@ def _boundary(tokenizer: Tokenizer) -> int | None:
 
 
 def _defaults(config: dict[str, Any]) -> SamplingDefaults:
-    trained = config.get("model_length")
-    if isinstance(trained, int) and 0 < trained < LANGFLOW_DEFAULTS.length:
-        return replace(LANGFLOW_DEFAULTS, length=trained)
+    trained_length = config.get("model_length")
+    if isinstance(trained_length, int) and 0 < trained_length < LANGFLOW_DEFAULTS.length:
+        return replace(LANGFLOW_DEFAULTS, length=trained_length)
     return LANGFLOW_DEFAULTS

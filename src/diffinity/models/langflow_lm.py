@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from diffinity.errors import CheckpointError
 from diffinity.models.langflow import LangFlowConfig, LangFlowModules
 from diffinity.models.network_lm import NetworkLM
-from diffinity.models.pretrained import check_amount, is_published_langflow, load_strictly, unfilled
+from diffinity.models.pretrained import check_parameter_count, is_published_langflow, load_strictly, unfilled
 from diffinity.models.protocol import SamplingDefaults
 
 # LangFlow's number of steps, sampler and temperature; windows of 1,024 tokens would take a laptop an hour.
@@ -118,7 +118,7 @@ class LangFlowLM(NetworkLM[LangFlowModules]):
 
 def filled(config: LangFlowConfig, tensors: Mapping[str, Tensor]) -> LangFlowModules:
     """The modules of this shape, filled with the weights; names and shapes must match exactly."""
-    check_amount(config.about_parameters, config.n_blocks, tensors)
+    check_parameter_count(config.about_parameters, config.n_blocks, tensors)
     modules = unfilled(lambda: LangFlowModules(config), config.about_parameters)
     load_strictly(modules, tensors)
     if not float(modules.proposal.scale) > 0:

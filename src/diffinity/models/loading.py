@@ -73,8 +73,8 @@ def load(
 
     Without `source` it is the embedded diffusion model; "embedded-masked" and "embedded-autoregressive" are the
     other embedded models. A folder takes precedence: a folder called langflow-owt hides the known model.
-    `block_dtype=torch.bfloat16` halves the memory of the blocks of PLAID and LangFlow, as their authors run them
-    on a GPU. Models of the `transformers` library (LLaDA, Dream, MDLM, Duo, or a causal model such as GPT-2) are
+    `block_dtype=torch.bfloat16` halves the memory of the blocks of PLAID and LangFlow; their authors use it on a
+    GPU. Models of the `transformers` library (LLaDA, Dream, MDLM, Duo, or a causal model such as GPT-2) are
     loaded from a folder or hub id, in the type `block_dtype` or the type of the files. Their diffusion models
     contain code, which runs only with `trust_remote_code=True`. `tokenizer` names a tokenizer for a model that has
     none.
@@ -87,9 +87,9 @@ embedded-autoregressive, embedded-masked
     """
     _check_source(source)
     device = usable_device(device)
-    in_transformers = _in_transformers(source, revision)
-    if in_transformers is not None:
-        name, kind = in_transformers
+    transformers_model = _transformers_loader(source, revision)
+    if transformers_model is not None:
+        name, kind = transformers_model
         return kind.load(
             name,
             device=device,
@@ -123,12 +123,12 @@ def usable_device(device: str | torch.device) -> torch.device:
     diffinity.errors.InvalidArgument: device abacus can't be used: ...
     """
     try:
-        chosen = torch.device(device)
-        torch.empty(1, device=chosen)
+        result = torch.device(device)
+        torch.empty(1, device=result)
     except Exception as error:  # torch raises RuntimeError, AssertionError, NotImplementedError, TypeError …
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise InvalidArgument(f"device {device} can't be used: {reason}") from None
-    return chosen
+    return result
 
 
 def _check_source(source: object) -> None:
@@ -139,20 +139,20 @@ def _check_source(source: object) -> None:
             f"({type(source).__name__})"
         )
     try:
-        named = source is None or Path(source).is_dir() or isinstance(source, Path)
+        is_local = source is None or Path(source).is_dir() or isinstance(source, Path)
     except (OSError, ValueError) as error:  # a name that is too long for a file system, or has a zero byte
         raise CheckpointError(f"there is no model at {str(source)[:40]!r}…: {error.args[-1]}") from None
-    if not named and len(str(source)) > LONGEST_HUB_ID:
+    if not is_local and len(str(source)) > LONGEST_HUB_ID:
         raise CheckpointError(
             f"there is no model at {str(source)[:40]!r}…: no such folder, and a hub id has at most "
             f"{LONGEST_HUB_ID} characters"
         )
 
 
-def _in_transformers(
+def _transformers_loader(
     source: str | Path | None, revision: str | None
 ) -> tuple[str, type[HuggingFaceDiffusion] | type[HuggingFaceCausal]] | None:
-    """The loader of a folder or hub id with a config of `transformers`; otherwise None."""
+    """The name and the loader of a folder or hub id with a config of `transformers`; otherwise None."""
     if source is None or source in KNOWN or source in EMBEDDED_COMPANIONS:
         return None
     folder = Path(source)

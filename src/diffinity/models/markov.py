@@ -1,12 +1,12 @@
 """The exact denoiser of an order-n Markov text model: a diffusion language model with the true score.
 
-For p(x₀) a Markov chain over tokens, p(x₀ | z) is a hidden Markov model with emissions exp((α/σ²)·z·e_v), so its
-marginals take one forward–backward pass. It needs no training and no network. It is the reference for all
-measurements of conditional distributions, and an instant model of a user's own corpus.
+If p(x₀) is a Markov chain over tokens, p(x₀ | z) is a hidden Markov model with emissions exp((α/σ²)·z·e_v), so its
+marginals take one forward–backward pass. The model needs no training and no network. It is the reference for all
+measurements of conditional distributions, and a model of a user's own corpus that is fitted in a moment.
 
-The chain itself is smoothed: with probability `restart` the next context is drawn from all contexts. (Mixing
-posteriors instead would give a forbidden token the probability ε for every latent, and no guidance could change
-it.) The end-of-sequence token is followed only by itself.
+The chain itself is smoothed: with probability `restart` the next context is drawn from all contexts. (If the
+posteriors were smoothed instead, an impossible token would have probability ε for every latent, and no guidance
+could change it.) The end-of-sequence token is followed only by itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from diffinity.models.tokenization import END_OF_TEXT, train_bpe
 if TYPE_CHECKING:
     from diffinity.models.markov_tokens import MarkovTokens
 
-SMALLEST = 1e-100  # relative likelihood of a token, so that products of two passes do not underflow
+SMALLEST = 1e-100  # lower bound of a token's relative likelihood, so that products of two do not underflow
 
 
 class Automaton(Protocol):
@@ -173,7 +173,7 @@ class MarkovLM(PretrainedLM, DiffusionLM):
         return low + (high - low) * t.double()
 
     def denoise(self, z: Tensor, noise_level: Tensor, x_selfcond: Tensor) -> Tensor:
-        """log P(token | z) (B, L, V); an exact posterior does not use `x_selfcond`."""
+        """log P(token | z) (B, L, V); `x_selfcond` is not used, because the posterior is exact."""
         log_emission = self._log_emission(z, noise_level)
         logits: Tensor = _LogMarginals.apply(log_emission, self.chain)  # type: ignore[no-untyped-call]
         return logits
@@ -198,9 +198,9 @@ class MarkovLM(PretrainedLM, DiffusionLM):
         """
         if len(tokens) == 0:
             return 0.0
-        one_string = np.zeros((len(tokens), self._embedding.shape[0]))
-        one_string[np.arange(len(tokens)), list(tokens)] = 1.0
-        return self._log_joint(one_string)
+        one_hot = np.zeros((len(tokens), self._embedding.shape[0]))
+        one_hot[np.arange(len(tokens)), list(tokens)] = 1.0
+        return self._log_joint(one_hot)
 
     def _log_joint(self, emission: NDArray[np.float64], automaton: Automaton | None = None) -> float:
         """log Σ P(text)·Π emission (L, V) over the texts of the automaton's language, or over all texts."""
@@ -220,9 +220,9 @@ class MarkovLM(PretrainedLM, DiffusionLM):
         *,
         length: int | None = None,
     ) -> Tensor:
-        """log P(text is in the automaton's language | z), exactly, (B,): the product of chain and automaton.
+        """The exact log P(text is in the automaton's language | z), (B,), from the product of chain and automaton.
 
-        Without z, the prior probability over texts of `length` tokens, (1,).
+        Without z it is the prior log-probability over texts of `length` tokens, (1,).
         """
         if z is None:
             if length is None:
@@ -257,7 +257,7 @@ class MarkovLM(PretrainedLM, DiffusionLM):
         sampling_defaults: SamplingDefaults,
     ) -> Self:
         try:
-            low, high = _numbers(fields["gamma_bounds"])
+            low, high = _noise_level_bounds(fields["gamma_bounds"])
             _check_shapes(shapes_of(tensors), tokenizer.get_vocab_size())
             arrays = {name: tensor.numpy() for name, tensor in tensors.items() if name != "embedding"}
             chain = MarkovChain(**arrays)
@@ -322,8 +322,8 @@ def _over_batch(kernel: Any, chain: MarkovChain, *arrays: NDArray[np.float64]) -
         list(pool.map(work, parts))
 
 
-def _numbers(value: object) -> tuple[float, float]:
-    """The two noise levels that a config names."""
+def _noise_level_bounds(value: object) -> tuple[float, float]:
+    """The lowest and the highest noise level, from the field gamma_bounds of a config."""
     numbers = value if isinstance(value, list) else []
     if len(numbers) != 2 or not all(type(x) in (int, float) and math.isfinite(x) for x in numbers):
         raise ValueError(f"gamma_bounds must be two finite numbers, but is {str(value)[:60]}")
@@ -337,8 +337,8 @@ def _check_shapes(shapes: Mapping[str, tuple[int, ...]], vocab_size: int) -> Non
         missing, surplus = sorted(expected - shapes.keys()), sorted(shapes.keys() - expected)
         raise ValueError(f"the weights lack {missing}" if missing else f"{surplus} are not part of this model")
     n, edges = shapes["token"], shapes["target"]
-    sound = len(n) == len(edges) == 1 and all(shapes[name] == n for name in ("restart", "start", "jump"))
-    if not sound or shapes["first"] != (n[0] + 1,) or shapes["prob"] != edges:
+    consistent = len(n) == len(edges) == 1 and all(shapes[name] == n for name in ("restart", "start", "jump"))
+    if not consistent or shapes["first"] != (n[0] + 1,) or shapes["prob"] != edges:
         raise ValueError("the chain's arrays do not fit each other")
     if len(shapes["embedding"]) != 2 or shapes["embedding"][0] != vocab_size:
         raise ValueError(f"embedding has shape {shapes['embedding']}, and the tokenizer has {vocab_size} tokens")
@@ -347,7 +347,7 @@ def _check_shapes(shapes: Mapping[str, tuple[int, ...]], vocab_size: int) -> Non
 def check_chain(chain: MarkovChain, vocab_size: int) -> None:
     """Refuse arrays that would make the kernels read out of bounds or that are not probabilities."""
     n, edges = chain.token.shape[0], chain.target.shape[0]
-    sound = (
+    consistent = (
         n > 0
         and chain.first.shape == (n + 1,)
         and chain.first[0] == 0
@@ -359,7 +359,7 @@ def check_chain(chain: MarkovChain, vocab_size: int) -> None:
         and bool(((chain.token >= 0) & (chain.token < vocab_size)).all())
         and all(array.dtype == np.int64 for array in (chain.token, chain.first, chain.target))
     )
-    if not sound:
+    if not consistent:
         raise ValueError("the chain's arrays do not fit each other or the vocabulary")
     floats = (chain.prob, chain.restart, chain.start, chain.jump)
     if not all(array.dtype == np.float64 and bool(((array >= 0) & (array <= 1)).all()) for array in floats):
@@ -376,10 +376,10 @@ def fit_markov(
     restart: float = 1e-3,
     seed: int = 0,
 ) -> MarkovLM:
-    """A Markov model of `texts`, one document each; by default a byte-level BPE is trained on them.
+    """A Markov model of `texts`, each of them one document; by default a byte-level BPE is trained on them.
 
-    The tokenizer must have exactly one special token, which ends a document. Time and memory of a denoising
-    step grow with length × number of contexts.
+    The tokenizer must have the token <|endoftext|> or exactly one special token, which ends a document. Time and
+    memory of a denoising step grow with length × number of contexts.
 
     >>> model = fit_markov(["the cat sat.", "the dog sat."], order=1)
     >>> model.embedding.shape[1]

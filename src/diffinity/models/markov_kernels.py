@@ -1,8 +1,8 @@
 """The hot loops of the Markov denoiser: forward–backward over the contexts of a chain, in float64.
 
-A chain has K contexts; `edges` of context c are target[first[c]:first[c+1]] with probabilities prob[…]. With
-probability restart[c] the next context is instead drawn from `jump`. `emission[k, v]` is the likelihood of the
-latent at position k if the token there is v (any scale per position), `token[c]` the last token of c.
+A chain has K contexts. The edges of context c lead to target[first[c]:first[c+1]], with probabilities prob[…].
+With probability restart[c] the next context is instead drawn from `jump`. `emission[k, v]` is the likelihood of
+the latent at position k if the token there is v (any scale per position). `token[c]` is the last token of c.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def _push(
     mass: Floats, first: Ints, target: Ints, prob: Floats, restart: Floats, jump: Floats, out: Floats
 ) -> None:
     """out[c'] = Σ_c mass[c]·P(c → c')."""
-    fresh = 0.0
+    restarted = 0.0
     for c in range(mass.shape[0]):
-        fresh += restart[c] * mass[c]
+        restarted += restart[c] * mass[c]
     for c in range(mass.shape[0]):
-        out[c] = fresh * jump[c]
+        out[c] = restarted * jump[c]
     for c in range(mass.shape[0]):
         continuing = (1.0 - restart[c]) * mass[c]
         if continuing != 0.0:
@@ -38,14 +38,14 @@ def _pull(
     value: Floats, first: Ints, target: Ints, prob: Floats, restart: Floats, jump: Floats, out: Floats
 ) -> None:
     """out[c] = Σ_c' P(c → c')·value[c']."""
-    fresh = 0.0
+    restarted = 0.0
     for c in range(value.shape[0]):
-        fresh += jump[c] * value[c]
+        restarted += jump[c] * value[c]
     for c in range(value.shape[0]):
         continued = 0.0
         for e in range(first[c], first[c + 1]):
             continued += prob[e] * value[target[e]]
-        out[c] = (1.0 - restart[c]) * continued + restart[c] * fresh
+        out[c] = (1.0 - restart[c]) * continued + restart[c] * restarted
 
 
 @njit(nogil=True, cache=True)
@@ -63,34 +63,34 @@ def marginals(
     """out[b, k, v] = P(token k is v | latent of sample b)."""
     batch, length, _ = emission.shape
     n = token.shape[0]
-    ahead = np.empty((length, n))
-    back = np.empty(n)
-    inner = np.empty(n)
+    forward = np.empty((length, n))
+    backward = np.empty(n)
+    weighted = np.empty(n)
     for b in range(batch):
         for k in range(length):
             if k == 0:
-                ahead[0] = start
+                forward[0] = start
             else:
-                _push(ahead[k - 1], first, target, prob, restart, jump, ahead[k])
+                _push(forward[k - 1], first, target, prob, restart, jump, forward[k])
             total = 0.0
             for c in range(n):
-                ahead[k, c] *= emission[b, k, token[c]]
-                total += ahead[k, c]
-            ahead[k] /= total
-        back[:] = 1.0
+                forward[k, c] *= emission[b, k, token[c]]
+                total += forward[k, c]
+            forward[k] /= total
+        backward[:] = 1.0
         for k in range(length - 1, -1, -1):
             total = 0.0
             for c in range(n):
-                total += ahead[k, c] * back[c]
+                total += forward[k, c] * backward[c]
             for c in range(n):
-                out[b, k, token[c]] += ahead[k, c] * back[c] / total
+                out[b, k, token[c]] += forward[k, c] * backward[c] / total
             if k > 0:
                 peak = 0.0
                 for c in range(n):
-                    inner[c] = emission[b, k, token[c]] * back[c]
-                    peak = max(peak, inner[c])
-                inner /= peak
-                _pull(inner, first, target, prob, restart, jump, back)
+                    weighted[c] = emission[b, k, token[c]] * backward[c]
+                    peak = max(peak, weighted[c])
+                weighted /= peak
+                _pull(weighted, first, target, prob, restart, jump, backward)
 
 
 @njit(nogil=True, cache=True)
@@ -106,52 +106,52 @@ def marginals_tangent(
     jump: Floats,
     out: Floats,  # (B, L, V), zeros
 ) -> None:
-    """out = d/dε of the marginals when log emission moves by ε·direction: a forward–backward in dual numbers."""
+    """out = the derivative of the marginals in `direction`: a forward–backward pass in dual numbers."""
     batch, length, _ = emission.shape
     n = token.shape[0]
-    ahead = np.empty((length, n))
-    d_ahead = np.empty((length, n))
-    back, d_back, inner, d_inner = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    forward = np.empty((length, n))
+    d_forward = np.empty((length, n))
+    backward, d_backward, weighted, d_weighted = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     for b in range(batch):
         for k in range(length):
             if k == 0:
-                ahead[0] = start
-                d_ahead[0] = 0.0
+                forward[0] = start
+                d_forward[0] = 0.0
             else:
-                _push(ahead[k - 1], first, target, prob, restart, jump, ahead[k])
-                _push(d_ahead[k - 1], first, target, prob, restart, jump, d_ahead[k])
+                _push(forward[k - 1], first, target, prob, restart, jump, forward[k])
+                _push(d_forward[k - 1], first, target, prob, restart, jump, d_forward[k])
             total, d_total = 0.0, 0.0
             for c in range(n):
                 weight = emission[b, k, token[c]]
-                d_ahead[k, c] = weight * (d_ahead[k, c] + direction[b, k, token[c]] * ahead[k, c])
-                ahead[k, c] *= weight
-                total += ahead[k, c]
-                d_total += d_ahead[k, c]
+                d_forward[k, c] = weight * (d_forward[k, c] + direction[b, k, token[c]] * forward[k, c])
+                forward[k, c] *= weight
+                total += forward[k, c]
+                d_total += d_forward[k, c]
             for c in range(n):
-                ahead[k, c] /= total
-                d_ahead[k, c] = (d_ahead[k, c] - d_total * ahead[k, c]) / total
-        back[:] = 1.0
-        d_back[:] = 0.0
+                forward[k, c] /= total
+                d_forward[k, c] = (d_forward[k, c] - d_total * forward[k, c]) / total
+        backward[:] = 1.0
+        d_backward[:] = 0.0
         for k in range(length - 1, -1, -1):
             total, d_total = 0.0, 0.0
             for c in range(n):
-                total += ahead[k, c] * back[c]
-                d_total += d_ahead[k, c] * back[c] + ahead[k, c] * d_back[c]
+                total += forward[k, c] * backward[c]
+                d_total += d_forward[k, c] * backward[c] + forward[k, c] * d_backward[c]
             for c in range(n):
-                joint = ahead[k, c] * back[c]
-                d_joint = d_ahead[k, c] * back[c] + ahead[k, c] * d_back[c]
+                joint = forward[k, c] * backward[c]
+                d_joint = d_forward[k, c] * backward[c] + forward[k, c] * d_backward[c]
                 out[b, k, token[c]] += (d_joint - joint * d_total / total) / total
             if k > 0:
                 peak = 0.0
                 for c in range(n):
                     weight = emission[b, k, token[c]]
-                    inner[c] = weight * back[c]
-                    d_inner[c] = weight * (d_back[c] + direction[b, k, token[c]] * back[c])
-                    peak = max(peak, inner[c])
-                inner /= peak
-                d_inner /= peak
-                _pull(inner, first, target, prob, restart, jump, back)
-                _pull(d_inner, first, target, prob, restart, jump, d_back)
+                    weighted[c] = weight * backward[c]
+                    d_weighted[c] = weight * (d_backward[c] + direction[b, k, token[c]] * backward[c])
+                    peak = max(peak, weighted[c])
+                weighted /= peak
+                d_weighted /= peak
+                _pull(weighted, first, target, prob, restart, jump, backward)
+                _pull(d_weighted, first, target, prob, restart, jump, d_backward)
 
 
 @njit(nogil=True, cache=True)
@@ -172,11 +172,11 @@ def log_joint(
     length = emission.shape[0]
     n, states = token.shape[0], move.shape[0]
     mass = np.zeros((states, n))
-    after = np.zeros((states, n))
+    next_mass = np.zeros((states, n))
     moved = np.empty(n)
     log_total = 0.0
     for k in range(length):
-        after[:] = 0.0
+        next_mass[:] = 0.0
         for s in range(states):
             if k == 0:
                 if s != initial:
@@ -187,16 +187,16 @@ def log_joint(
                     continue
                 _push(mass[s], first, target, prob, restart, jump, moved)
             for c in range(n):
-                to = move[s, token[c]]
-                if to >= 0:
-                    after[to, c] += moved[c] * emission[k, token[c]]
-        total = after.sum()
+                next_state = move[s, token[c]]
+                if next_state >= 0:
+                    next_mass[next_state, c] += moved[c] * emission[k, token[c]]
+        total = next_mass.sum()
         if total == 0.0:
             return -np.inf
         log_total += np.log(total)
-        mass[:] = after / total
-    ending = 0.0
+        mass[:] = next_mass / total
+    accepted = 0.0
     for s in range(states):
         if accepting[s]:
-            ending += mass[s].sum()
-    return log_total + np.log(ending) if ending > 0.0 else -np.inf
+            accepted += mass[s].sum()
+    return log_total + np.log(accepted) if accepted > 0.0 else -np.inf

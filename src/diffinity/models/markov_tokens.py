@@ -1,7 +1,7 @@
 """The exact Markov model under masked and uniform noise: the reference for processes on tokens.
 
 p(x₀ | x_t) is a hidden Markov model with the noise as its emissions. At a masked position every token has
-likelihood 1; at an unmasked position only the token itself has. Under uniform noise a token is unchanged with
+likelihood 1; at an unmasked position only the visible token has. Under uniform noise a token is unchanged with
 probability α and is replaced by a token drawn from all V with probability 1 − α.
 """
 
@@ -20,7 +20,7 @@ from diffinity.models.protocol import Noise, SamplingDefaults, TokenDiffusion
 
 
 class MarkovTokens(TokenDiffusion):
-    """A `MarkovLM` as a `TokenDiffusion`, with the exact posterior of every token.
+    """A `MarkovLM` as a `TokenDiffusion`, with the exact posterior at every position.
 
     >>> import diffinity as dy
     >>> model = dy.fit_markov(["a cat.", "a dog."]).tokens("mask")
@@ -66,15 +66,15 @@ class MarkovTokens(TokenDiffusion):
 
     def logits(self, tokens: Tensor, t: Tensor, context: Tensor | None = None) -> Tensor:
         """log P(token | tokens) (B, L, V), exactly."""
-        before = 0 if context is None else context.shape[1]
+        context_length = 0 if context is None else context.shape[1]
         sequence = tokens if context is None else torch.cat([context, tokens], dim=1)
-        emission = self._emission(sequence, t, before)
+        emission = self._emission(sequence, t, context_length)
         marginals = np.zeros_like(emission)
         _over_batch(kernels.marginals, self.markov.chain, emission, marginals)
-        return torch.from_numpy(marginals[:, before:]).clamp(min=SMALLEST).log()
+        return torch.from_numpy(marginals[:, context_length:]).clamp(min=SMALLEST).log()
 
-    def _emission(self, tokens: Tensor, t: Tensor, certain: int) -> NDArray[np.float64]:
-        """(B, L, V): the likelihood of every token; the first `certain` positions have no noise."""
+    def _emission(self, tokens: Tensor, t: Tensor, context_length: int) -> NDArray[np.float64]:
+        """(B, L, V): the likelihood of every token; the first `context_length` positions have no noise."""
         batch, length = tokens.shape
         masked = tokens == self.mask_id
         one_hot = torch.zeros(batch, length, self.vocab_size, dtype=torch.float64)
@@ -84,5 +84,5 @@ class MarkovTokens(TokenDiffusion):
             return one_hot.clamp(min=SMALLEST).numpy()
         alpha = (1.0 - t.double())[:, None, None]
         noisy = alpha * one_hot + (1 - alpha) / self.vocab_size
-        noisy[:, :certain] = one_hot[:, :certain]
+        noisy[:, :context_length] = one_hot[:, :context_length]
         return noisy.clamp(min=SMALLEST).numpy()

@@ -41,11 +41,11 @@ class NetworkLM(PretrainedLM, DiffusionLM, Generic[Modules]):
     @property
     @abstractmethod
     def _stored_embedding(self) -> Tensor:
-        """The embeddings as they are stored, (V, d)."""
+        """The stored embeddings, (V, d)."""
 
     @abstractmethod
     def _normalise_embedding(self) -> Tensor:
-        """The embeddings as the model uses them, (V, d)."""
+        """The embeddings in the form that the model uses, (V, d)."""
 
     @property
     @abstractmethod
@@ -60,10 +60,10 @@ class NetworkLM(PretrainedLM, DiffusionLM, Generic[Modules]):
     def embedding(self) -> Tensor:
         """(V, d), normalised once and cached until the parameters change."""
         matrix = self._stored_embedding
-        at = (matrix.data_ptr(), matrix._version, matrix.dtype)
-        if self._normalised is None or self._normalised[0] != at:
+        version = (matrix.data_ptr(), matrix._version, matrix.dtype)
+        if self._normalised is None or self._normalised[0] != version:
             with torch.inference_mode(False):  # otherwise the cached tensor could not be used with gradients
-                self._normalised = at, self._normalise_embedding()
+                self._normalised = version, self._normalise_embedding()
         return self._normalised[1]
 
     @property

@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 GAMMA_FEATURES = 64
-PLAIN_ATTENTION = 128  # up to this length plain products train faster on a CPU than the fused kernel
+PLAIN_ATTENTION = 128  # up to this length, plain products are faster than the fused kernel (training on a CPU)
 MUP_BASE_WIDTH = 256  # the width at which μP's readout multiplier is 1
-LARGEST_PACKED = 2**24  # numbers in a weight matrix of which a second, faster copy is kept
+LARGEST_PACKED = 2**24  # maximum size of a weight matrix of which a second, packed copy is kept
 GELU_SLOPE = 2 * math.sqrt(2 / math.pi)
 
 
@@ -133,13 +133,13 @@ class Linear(nn.Linear):
 
 
 class PackedWeight:
-    """A weight matrix (k, d) in the layout that the CPU's matrix products read fastest, made at the first use.
+    """A weight matrix (k, d) in the layout that the CPU's matrix products read fastest.
 
-    It is made again when its parts have changed. A copy or a pickle of it is empty.
+    It is packed at the first use, and again when its parts have changed. A copy or a pickle of it is empty.
     """
 
     def __init__(self) -> None:
-        self._parts: list[Tensor] = []  # kept, so that no other tensor gets their addresses
+        self._parts: list[Tensor] = []  # references, so that no other tensor gets their addresses
         self._states: list[tuple[int, int, int]] = []
         self._packed: Tensor | None = None
 
@@ -165,16 +165,16 @@ class PackedWeight:
         return PackedWeight, ()
 
 
-def packs(x: Tensor, weight: Tensor) -> bool:
-    """Whether `PackedWeight` can compute a product with x: on a CPU, in float32, without gradients, and not so
-    large that a second copy of the weight would be felt."""
+def can_pack(x: Tensor, weight: Tensor) -> bool:
+    """Whether `PackedWeight` can compute a product with x: on a CPU, in float32, without gradients, and with a
+    weight small enough for a second copy."""
     return (
         x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and not (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad))
         and not weight.is_inference()
         and weight.numel() <= LARGEST_PACKED
-        and torch.backends.mkldnn.is_available()
+        and bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
     )
 
 
@@ -244,8 +244,8 @@ class PlaidNetwork(nn.Module):
         self.output_norm = LayerNorm(config.dim)
         self.output_linear = Linear(config.dim, config.vocab_size)
         self.packed_readout = PackedWeight()
-        for unused_at_first in (self.selfcond_linear, self.gamma_linear, self.output_linear):
-            nn.init.zeros_(unused_at_first.weight)
+        for zero_initialised in (self.selfcond_linear, self.gamma_linear, self.output_linear):
+            nn.init.zeros_(zero_initialised.weight)
         nn.init.zeros_(self.output_linear.bias)
 
     def forward(
@@ -257,7 +257,7 @@ class PlaidNetwork(nn.Module):
         """
         hidden, analytic = self.features(z, noise_level, x_selfcond, bias_scale)
         readout = self.output_linear
-        if not self.training and packs(hidden, readout.weight) and packs(analytic, embedding):
+        if not self.training and can_pack(hidden, readout.weight) and can_pack(analytic, embedding):
             inputs = torch.cat([hidden, analytic], dim=-1)
             return self.packed_readout.product(inputs, [readout.weight, embedding], readout.bias)
         logits: Tensor = readout(hidden) + matmul_per_sample(analytic, embedding.T)
@@ -268,8 +268,8 @@ class PlaidNetwork(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """The inputs of the readout: the last hidden state (B, L, dim) and the analytic part (B, L, d_e).
 
-        The analytic part times the embeddings is the part of log p(token | z) that is known in closed form; the
-        network only adds context to it.
+        The analytic part times the embeddings is the part of log p(token | z) that is known in closed form. The
+        network only adds the effect of the context.
         """
         noise_level = noise_level if noise_level.ndim == 2 else noise_level[:, None]  # (B, 1 or L)
         alpha_squared = torch.sigmoid(-noise_level)[:, :, None]  # (B, 1 or L, 1)

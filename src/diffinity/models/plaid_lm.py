@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from diffinity.errors import CheckpointError
 from diffinity.models.network_lm import NetworkLM
 from diffinity.models.plaid import Embedding, PlaidConfig, PlaidNetwork
-from diffinity.models.pretrained import check_amount, load_strictly, unfilled
+from diffinity.models.pretrained import check_parameter_count, load_strictly, unfilled
 from diffinity.models.protocol import SamplingDefaults
 from diffinity.models.schedule import NEARLY_CLEAN, GammaBounds, NoiseSchedule
 
-ROWS = 64  # texts with a hidden position in one network call
+ROWS = 64  # maximum batch size of `pseudo_log_probs`; each row hides one position
 PADDING = 2  # end tokens after a scored text
 
 
@@ -44,7 +44,7 @@ class PlaidLM(NetworkLM[PlaidModules]):
     """
 
     kind: ClassVar[str] = "plaid"
-    half_storage: bool = False  # save the network and embeddings as float16; the schedule stays float32
+    half_storage: bool = False  # whether network and embeddings are saved as float16 (the schedule stays float32)
     position_levels: bool = False  # whether it was also trained with a noise level for each position
 
     @classmethod
@@ -80,8 +80,8 @@ class PlaidLM(NetworkLM[PlaidModules]):
     def pseudo_log_probs(self, ids: Tensor) -> Tensor:
         """The log-probability (n,) of each token of a text (n,) given all other tokens.
 
-        For a model with `position_levels`: one position at a time is pure noise, the others are nearly clean.
-        The noise is the same for every text.
+        This needs a model with `position_levels`: one position at a time is pure noise, the others are nearly
+        clean. The noise is the same for every text.
         """
         eos = 0 if self.eos_token_id is None else self.eos_token_id
         padded = torch.cat([ids, ids.new_full((PADDING,), eos)]).to(self.device)
@@ -89,16 +89,16 @@ class PlaidLM(NetworkLM[PlaidModules]):
         generator = torch.Generator().manual_seed(0)
         x = self.embedding[padded]  # (n + 2, d)
         log_probs = []
-        for places in torch.split(torch.arange(len(ids)), ROWS):
-            hidden = torch.zeros(len(places), len(padded), dtype=torch.bool)
-            hidden[torch.arange(len(places)), places] = True
+        for positions in torch.split(torch.arange(len(ids)), ROWS):
+            hidden = torch.zeros(len(positions), len(padded), dtype=torch.bool)
+            hidden[torch.arange(len(positions)), positions] = True
             levels = torch.where(hidden, high, low + NEARLY_CLEAN * (high - low)).to(x.device)
             noise = torch.randn(*hidden.shape, x.shape[1], generator=generator).to(x)
             clean = x * (~hidden).to(x)[..., None]
             z = levels.neg().sigmoid().sqrt()[..., None] * clean + levels.sigmoid().sqrt()[..., None] * noise
             logits = self.denoise(z.to(x.dtype), levels.float(), torch.zeros_like(z))
-            rows = logits[torch.arange(len(places)), places].float().log_softmax(dim=-1).cpu()
-            log_probs.append(rows.gather(1, ids[places, None])[:, 0])
+            rows = logits[torch.arange(len(positions)), positions].float().log_softmax(dim=-1).cpu()
+            log_probs.append(rows.gather(1, ids[positions, None])[:, 0])
         return torch.cat(log_probs)
 
     def config_fields(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class PlaidLM(NetworkLM[PlaidModules]):
             config = PlaidConfig(**fields)
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"the config does not describe a PLAID network: {error}") from None
-        check_amount(config.about_parameters, config.n_blocks, tensors)
+        check_parameter_count(config.about_parameters, config.n_blocks, tensors)
         modules = unfilled(lambda: PlaidModules(config), config.about_parameters)
         load_strictly(modules, tensors)
         model = cls(modules, tokenizer, eos_token_id, sampling_defaults)

@@ -91,7 +91,7 @@ class PretrainedLM(ABC):
         (save_directory / CARD).write_text(self.card or self.default_card())
 
     def default_card(self) -> str:
-        """A model card that says how to load the model; trainers write a better one into `card`."""
+        """A model card that shows how to load the model; `card`, if set, is written in its place."""
         return (
             "---\nlibrary_name: diffinity\ntags:\n- diffusion-language-model\n---\n\n"
             f"# A `{self.kind}` continuous diffusion language model\n\n"
@@ -189,13 +189,13 @@ def _check_bigrams(shapes: Mapping[str, tuple[int, ...]], vocab_size: int) -> No
     followers = shapes.get(f"{PREFIX}successor", ())
     expected: dict[str, tuple[int, ...]] = {f"{PREFIX}{name}": (vocab_size,) for name in ("size", "log_unseen")}
     expected |= {f"{PREFIX}log_ratio": followers}
-    fit = all(shapes.get(name) == shape for name, shape in expected.items())
-    if not fit or len(followers) != 1 or followers[0] > vocab_size**2:
-        raise CheckpointError(f"the tensors are not those of bigrams of {vocab_size} tokens: {dict(shapes)}")
+    shapes_fit = all(shapes.get(name) == shape for name, shape in expected.items())
+    if not shapes_fit or len(followers) != 1 or followers[0] > vocab_size**2:
+        raise CheckpointError(f"the bigram tensors do not have the shapes for {vocab_size} tokens: {dict(shapes)}")
 
 
 def is_published_langflow(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json is one of LangFlow's own, which have no `kind`.
+    """Whether a config.json has LangFlow's own format, which has no `kind`.
 
     >>> is_published_langflow({"model_type": "LangFlow", "hidden_size": 768})
     True
@@ -284,10 +284,10 @@ def read_tokenizer(path: Path, *, without_gaps: bool = False) -> Tokenizer:
 class StoredTensors(Mapping[str, Tensor]):
     """The tensors of a safetensors file: names and shapes are read at once, values on access.
 
-    So a file can be compared with the model's needs before memory is allocated. Each tensor is copied to its own
-    memory: in the file a tensor can begin at any byte, products of unaligned tensors round differently on some
-    processors, and a model could write other texts after loading. The file is opened for each tensor, so that the
-    tensors are not all in memory twice.
+    So a file can be compared with the config before memory is allocated. Each tensor is copied to its own memory.
+    In the file a tensor can begin at any byte, and on some processors products of unaligned tensors round
+    differently, so that a loaded model could generate different texts. The file is opened for each tensor, so that
+    the tensors are not all in memory twice.
     """
 
     def __init__(self, path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
@@ -321,16 +321,16 @@ class StoredTensors(Mapping[str, Tensor]):
     def _check_room(self, name: str) -> None:
         """Refuse a tensor that is larger than the free memory."""
         free = available_bytes(torch.device("cpu"))
-        least = math.prod(self.shapes[name])  # bytes, of numbers of one byte
-        if free is not None and least > free:
+        min_bytes = math.prod(self.shapes[name])  # if each number has one byte
+        if free is not None and min_bytes > free:
             raise CheckpointError(
-                f"{self._path}: {name} has shape {self.shapes[name]}, at least {least / 1e9:,.1f} GB, and "
+                f"{self._path}: {name} has shape {self.shapes[name]}, at least {min_bytes / 1e9:,.1f} GB, and "
                 f"{free / 1e9:,.1f} GB of memory are free"
             )
 
 
 def _stored_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes from the header of a safetensors file: its length in eight bytes, then JSON."""
+    """Names and shapes from the header of a safetensors file: the header's length in eight bytes, then JSON."""
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
@@ -362,10 +362,10 @@ def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
-def check_amount(parameters: int, blocks: int, tensors: Mapping[str, Tensor]) -> None:
+def check_parameter_count(parameters: int, blocks: int, tensors: Mapping[str, Tensor]) -> None:
     """Refuse a config that describes a far larger network than the weights, before it is built.
 
-    >>> check_amount(10**12, 2, {"a": torch.ones(2, 3)})
+    >>> check_parameter_count(10**12, 2, {"a": torch.ones(2, 3)})
     Traceback (most recent call last):
     diffinity.errors.CheckpointError: the config asks for about 1,000,000,000,000 parameters in 2 blocks, and the \
 weights are 6 numbers in 1 tensors: they do not belong together
@@ -384,10 +384,10 @@ M = TypeVar("M", bound=torch.nn.Module)
 
 
 def unfilled(build: Callable[[], M], parameters: int) -> M:
-    """Build a network of about this many parameters, to be filled with weights.
+    """Build a network of about `parameters` parameters, whose weights are loaded afterwards.
 
-    A large network is created without memory (meta device). A small network gets memory: otherwise torch would
-    import its compiler, which takes longer than everything else.
+    A large network is created without memory (on the meta device). A small network gets memory, because the meta
+    device would make torch import its compiler, which takes longer than the rest of the loading.
 
     >>> unfilled(lambda: torch.nn.Linear(2, 3), 6).weight.device.type
     'cpu'
@@ -400,9 +400,10 @@ def unfilled(build: Callable[[], M], parameters: int) -> M:
 
 
 def load_strictly(module: torch.nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Put `tensors` in place of the module's parameters and buffers (which may be on the meta device).
+    """Replace the module's parameters and buffers (which may be on the meta device) by `tensors`.
 
-    Floating types are converted to the module's; keys and shapes must be exactly the module's.
+    Tensors are converted to the module's floating type. Their names and shapes must be exactly those of the
+    module.
     """
     parameters, shapes = module.state_dict(), shapes_of(tensors)
     problems = [f"{name} is missing" for name in parameters.keys() - shapes.keys()]

@@ -47,7 +47,7 @@ class SamplingDefaults:
     score_temp: float = 0.9
     method: Method = "ancestral"  # or "ddim"
     best_of: int = 1  # drafts of a text under a constraint; the draft with the best score is returned
-    best_of_free: int | None = None  # drafts of a text without a constraint; None: as many
+    best_of_free: int | None = None  # drafts of a text without a constraint; None: `best_of`
     draft_scorer: str | None = None  # name of the embedded model that scores drafts; None: the model itself
 
     def __post_init__(self) -> None:
@@ -141,8 +141,8 @@ class TokenDiffusion(TextModel, Protocol):
 
     noise: Noise = "mask"
     reads_prompts: bool = False  # whether `logits` takes a context, made by `encode_prompt`
-    # Defaults of the options:
-    order: str = "confidence"  # in which positions are unmasked first
+    # Default values of the options of `generate`:
+    order: str = "confidence"  # the order in which positions are unmasked
     temperature: float = 1.0
     block_length: int | None = None  # None: one block
     canvas: str = "full"  # "block" for a model that must not see positions after the block
@@ -157,7 +157,7 @@ class TokenDiffusion(TextModel, Protocol):
         ...
 
     def encode_prompt(self, prompt: str | None, messages: Messages | None) -> list[int]:
-        """The token ids of what the model reads before it writes; `messages` go through its chat template."""
+        """The token ids of the prompt; `messages` are converted by the model's chat template."""
         raise InvalidArgument(no_prompt(self))
 
 
@@ -173,7 +173,7 @@ class Continuations(Protocol):
         ...
 
     def select(self, rows: Tensor) -> Continuations:
-        """The sequences with these indices (m,), which may repeat; the present object is not changed."""
+        """The sequences with these indices (m,), which may repeat; this object is not changed."""
         ...
 
 
@@ -181,7 +181,7 @@ class Continuations(Protocol):
 class CausalModel(TextModel, Protocol):
     """A model that predicts the next token. Subclass it, or implement its members, to use your own model."""
 
-    temperature: float = 1.0  # the default of the option
+    temperature: float = 1.0  # the default of this option of `generate`
     reads_prompts: bool = False  # whether `start` takes a context, made by `encode_prompt`
 
     def start(self, n: int, length: int, context: Sequence[int] | None = None) -> Continuations:
@@ -189,7 +189,7 @@ class CausalModel(TextModel, Protocol):
         ...
 
     def encode_prompt(self, prompt: str | None, messages: Messages | None) -> list[int]:
-        """The token ids of what the model reads before it writes; `messages` go through its chat template."""
+        """The token ids of the prompt; `messages` are converted by the model's chat template."""
         raise InvalidArgument(no_prompt(self))
 
 
@@ -211,7 +211,7 @@ _KINDS: dict[Kind, tuple[type, tuple[str, ...]]] = {  # the protocol and its req
 
 
 def check_model(model: object) -> Kind:
-    """Which of the three kinds a model is; otherwise an error names the missing members.
+    """The kind of a model; the error for an incomplete model names its missing members.
 
     >>> class Half(EmbeddingDiffusion):
     ...     embedding = torch.eye(2)
@@ -227,15 +227,15 @@ noise_level, denoise
         kind: [member for member in members if _lacks(model, protocol, member)]
         for kind, (protocol, members) in _KINDS.items()
     }
-    for kind, lacking in missing.items():
-        if not lacking:
+    for kind, missing_members in missing.items():
+        if not missing_members:
             return kind
     for kind, (protocol, members) in _KINDS.items():
-        lacking = missing[kind]
-        of_this_kind = any(member not in lacking and not hasattr(TextModel, member) for member in members)
-        if protocol in type(model).__mro__ or (of_this_kind and len(lacking) <= len(members) // 2):
+        missing_members = missing[kind]
+        of_this_kind = any(member not in missing_members and not hasattr(TextModel, member) for member in members)
+        if protocol in type(model).__mro__ or (of_this_kind and len(missing_members) <= len(members) // 2):
             raise InvalidArgument(
-                f"{type(model).__name__} is no whole {protocol.__name__}: it has no {', '.join(lacking)}"
+                f"{type(model).__name__} is no whole {protocol.__name__}: it has no {', '.join(missing_members)}"
             )
     raise InvalidArgument(
         "a model is an EmbeddingDiffusion, a TokenDiffusion or a CausalModel, such as dy.load() gives, not a "
@@ -244,7 +244,7 @@ noise_level, denoise
 
 
 def _lacks(model: object, kind: type, member: str) -> bool:
-    """Whether a member is missing, or is only the empty member of the protocol."""
+    """Whether a member is missing, or is only the placeholder in the protocol."""
     in_class = getattr(type(model), member, None)
     if in_class is None:
         return member not in getattr(model, "__dict__", {})

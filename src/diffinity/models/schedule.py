@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-NEARLY_CLEAN = 0.05  # noise level of given positions, as a share of the range from the lowest
+NEARLY_CLEAN = 0.05  # noise level of given positions, as a fraction of the range of noise levels
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Download of one file over HTTP: its size is requested first, and an interrupted transfer is resumed."""
+"""Downloads one file over HTTP: its size is requested first, and an interrupted transfer is resumed."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ def open_url(request: Request) -> HTTPResponse:
 
 
 def request_for(url: str, **headers: str) -> Request:
-    """A GET request under our name; `If_Range="x"` becomes the header `If-Range: x`.
+    """A GET request with the user agent `diffinity`; `If_Range="x"` becomes the header `If-Range: x`.
 
     >>> request_for("https://example.org/a", Range="bytes=7-").header_items()
     [('User-agent', 'diffinity'), ('Range', 'bytes=7-')]
     """
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Request(url, headers={"User-Agent": "diffinity", **named})
+    header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Request(url, headers={"User-Agent": "diffinity", **header_fields})
 
 
 def request_offer(url: str, opener: Opener = open_url) -> Offer:
-    """The size of a file on a server, by a GET of one byte: a signed redirect may not allow HEAD.
+    """The size of a file on a server, from a GET of one byte, because a signed redirect may not allow HEAD.
 
     >>> def offline(request):
     ...     raise URLError("no route to host")
@@ -91,7 +91,7 @@ def request_offer(url: str, opener: Opener = open_url) -> Offer:
         raise DownloadError(f"{url} could not be reached: {_reason(error)}") from None
     if size is None:
         raise DownloadError(
-            f"{url}: the server does not say how large the file is, so a whole copy could not be recognised"
+            f"{url}: the server does not say how large the file is, so a complete download could not be recognised"
         )
     return Offer(size, validator)
 
@@ -205,7 +205,7 @@ def _check_continuation(response: HTTPResponse, part: Path, offer: Offer) -> Non
     recorded, current = _recorded_validator(part), _validator(response.headers)
     if content_range != (file_bytes(part), offer.size) or (recorded and current and recorded != current):
         part.unlink(missing_ok=True)
-        raise _Broken("the server went on with something else than what was asked for")
+        raise _Broken("the server sent another part or version of the file than was requested")
 
 
 def _check_size(url: str, sent: int | None, offer: Offer) -> None:
@@ -231,7 +231,7 @@ def _total(response: HTTPResponse) -> int | None:
 
 
 def _content_range(headers: Message) -> tuple[int, int] | None:
-    """The first byte and the whole size, from `Content-Range: bytes 5-9/10`."""
+    """The first byte and the total size, from `Content-Range: bytes 5-9/10`."""
     match = re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18})", headers.get("Content-Range", ""))
     return (int(match[1]), int(match[2])) if match else None
 

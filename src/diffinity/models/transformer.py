@@ -1,6 +1,7 @@
 """The embedded autoregressive and masked models: plain transformers over tokens, with PLAID's blocks.
 
-`causal=True` predicts the next token (also the scorer of perplexity); `causal=False` fills in masked tokens.
+With `causal=True` the network predicts the next token, and also measures perplexity. With `causal=False` it fills
+in masked tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from diffinity.errors import CheckpointError, InvalidArgument
 from diffinity.models.causal import CachedContinuations
 from diffinity.models.plaid import Block, Linear, PlaidConfig, RMSNorm, Rotary
-from diffinity.models.pretrained import PretrainedLM, check_amount, load_strictly, unfilled
+from diffinity.models.pretrained import PretrainedLM, check_parameter_count, load_strictly, unfilled
 from diffinity.models.protocol import CausalModel, Messages, SamplingDefaults, TokenDiffusion, no_prompt
 
 
@@ -138,14 +139,14 @@ class TransformerLM(PretrainedLM):
             raise CheckpointError(f"the config does not describe a transformer: {error}") from None
         if eos_token_id is None:
             raise CheckpointError("the config has no eos_token_id")
-        check_amount(config.blocks().about_parameters, config.n_blocks, tensors)
+        check_parameter_count(config.blocks().about_parameters, config.n_blocks, tensors)
         network = unfilled(lambda: Transformer(config), config.blocks().about_parameters)
         load_strictly(network, tensors)
         return cls(network, tokenizer, eos_token_id, sampling_defaults)
 
 
 class AutoregressiveLM(TransformerLM, CausalModel):  # type: ignore[misc]  # its end token is never None
-    """Predicts the next token; the end token also precedes the first token.
+    """Predicts the next token; the end token is also the input before the first token.
 
     >>> from diffinity.models.tokenization import train_bpe
     >>> network = Transformer(TransformerConfig(257, dim=8, n_blocks=1, n_heads=1, causal=True))
@@ -171,8 +172,8 @@ class AutoregressiveLM(TransformerLM, CausalModel):  # type: ignore[misc]  # its
     @torch.no_grad()
     def log_probs(self, tokens: Tensor) -> Tensor:
         """log p(token k | tokens before it) (B, L) for tokens (B, L)."""
-        before = torch.cat([torch.full_like(tokens[:, :1], self.eos_token_id), tokens[:, :-1]], dim=1)
-        scores = F.log_softmax(self.network(before), dim=-1)
+        inputs = torch.cat([torch.full_like(tokens[:, :1], self.eos_token_id), tokens[:, :-1]], dim=1)
+        scores = F.log_softmax(self.network(inputs), dim=-1)
         return scores.gather(2, tokens[:, :, None])[:, :, 0]
 
 

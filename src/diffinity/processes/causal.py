@@ -36,7 +36,7 @@ from diffinity.processes.tokens import TokenPrediction
 Method = Literal["auto", "none"]
 METHODS: tuple[Method, ...] = ("auto", "none")
 PINNED = -1e9  # logit of all other tokens at a position with a committed token
-ENDS_SOONER = 50.0  # logit of the end token at open positions: a stopped text ends as soon as it can
+END_LOGIT = 50.0  # logit of the end token at open positions, so that a stopped text ends as soon as it can
 
 
 class Reader:
@@ -68,11 +68,11 @@ class Reader:
         """The cache row with the beginning of each string; None if a string is not cached."""
         if self._cached is None or self._cached.shape[1] > tokens.shape[1]:
             return None
-        before = tokens[:, : self._cached.shape[1]]
-        if torch.equal(before, self._cached):
-            return list(range(len(before)))
+        beginnings = tokens[:, : self._cached.shape[1]]
+        if torch.equal(beginnings, self._cached):
+            return list(range(len(beginnings)))
         row_of_tokens = {tuple(row): i for i, row in enumerate(self._cached.tolist())}
-        rows = [row_of_tokens.get(tuple(row), -1) for row in before.tolist()]
+        rows = [row_of_tokens.get(tuple(row), -1) for row in beginnings.tolist()]
         return None if -1 in rows else rows
 
 
@@ -106,7 +106,7 @@ class CausalProcess:
 
     `method` "none" draws from the model alone. Temperature 0 takes the most probable token; `top_p` below 1 keeps
     the smallest set of most probable allowed tokens whose share reaches `top_p`. `context` are the token ids of a
-    prompt. A step is one token, and one network call for the rows that have not ended.
+    prompt. Each step writes one token, with one network call for the rows that have not ended.
     """
 
     model: CausalModel
@@ -185,17 +185,17 @@ class CausalProcess:
 
     def finish(self, state: CausalState) -> Ending:
         """The tokens of finished texts; otherwise distributions around the tokens, for the shortest completion."""
-        tokens, open_places = state.tokens.clone(), state.tokens == OPEN
-        if bool((self._ended(state) | ~open_places.numpy().any(axis=1)).all()):
+        tokens, is_open = state.tokens.clone(), state.tokens == OPEN
+        if bool((self._ended(state) | ~is_open.numpy().any(axis=1)).all()):
             for i, automaton in enumerate(self.automata):
                 if has_end(automaton) and automaton.eos_id is not None:
-                    tokens[i, open_places[i]] = automaton.eos_id
+                    tokens[i, is_open[i]] = automaton.eos_id
             return Ending(tokens=tokens, log_p_text=state.log_p_text)
         logits = torch.zeros(*tokens.shape, self.model.vocab_size)
         if self.model.eos_token_id is not None:
-            logits[:, :, self.model.eos_token_id] = ENDS_SOONER
+            logits[:, :, self.model.eos_token_id] = END_LOGIT
         pinned = torch.full_like(logits, PINNED).scatter_(2, tokens.clamp(min=0)[:, :, None], 0.0)
-        return Ending(torch.where(open_places[:, :, None], logits, pinned))
+        return Ending(torch.where(is_open[:, :, None], logits, pinned))
 
     def _ended(self, state: CausalState) -> NDArray[np.bool_]:
         """(B,): whether a text has an end token."""

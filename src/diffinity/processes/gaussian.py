@@ -1,7 +1,7 @@
 """Gaussian noise on token embeddings: the process of PLAID and of every other `EmbeddingDiffusion`.
 
 Ancestral sampling is equation 33 of *Variational Diffusion Models* (Kingma et al., 2021), as PLAID does it;
-DDIM is the deterministic variant. The state is float64, the network runs in its own type.
+DDIM is the deterministic variant. The state is float64; the network runs in its own dtype.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class SamplerState:
 
     def select(self, rows: Tensor) -> SamplerState:
         """The state of some rows."""
-        at = rows.to(self.z.device)
-        decided = None if self.decided is None else self.decided[at]
-        return replace(self, z=self.z[at], x_selfcond=self.x_selfcond[at], decided=decided)
+        index = rows.to(self.z.device)
+        decided = None if self.decided is None else self.decided[index]
+        return replace(self, z=self.z[index], x_selfcond=self.x_selfcond[index], decided=decided)
 
     def draft(self) -> tuple[Tensor, Tensor]:
         """The most probable token at every position (B, L), and its probability, float64."""
@@ -131,20 +131,20 @@ class GaussianProcess:
         assert noise is not None  # a weighted process is ancestral
         prediction = replace(prediction, x_selfcond=prediction.x)
         gamma_t, gamma_s = self._noise_levels(state.step)
-        then, share = NoiseLevel(gamma_s), -torch.expm1(gamma_s - gamma_t)
-        if prediction.shift is None or not share * then.sigma_squared > 0:
+        level_s, share = NoiseLevel(gamma_s), -torch.expm1(gamma_s - gamma_t)
+        if prediction.shift is None or not share * level_s.sigma_squared > 0:
             # A step without noise is the model's own step.
             after = self.update(state, replace(prediction, shift=None), noise)
             return replace(after, log_ratio=torch.zeros(state.z.shape[0], dtype=torch.float64))
         # The mean moves by c·α_s·shift and the standard deviation is √c·σ_s.
-        offset = share.sqrt() * (then.alpha / then.sigma) * prediction.shift
+        offset = share.sqrt() * (level_s.alpha / level_s.sigma) * prediction.shift
         after = self.update(state, prediction, noise)
         return replace(after, log_ratio=log_move_ratio(offset, noise.to(offset)).cpu())
 
     def update(self, state: SamplerState, prediction: Prediction, noise: Tensor | None) -> SamplerState:
         """z_s from z_t, the estimate and standard normal noise (B, L, d), a pure function."""
         gamma_t, gamma_s = self._noise_levels(state.step)
-        now, then = NoiseLevel(gamma_t), NoiseLevel(gamma_s)
+        level_t, level_s = NoiseLevel(gamma_t), NoiseLevel(gamma_s)
         after = replace(
             state,
             x_selfcond=prediction.x_selfcond,
@@ -155,24 +155,24 @@ class GaussianProcess:
         )
         if self._stands_still(state):
             return after
-        alpha, sigma = now.alpha, now.sigma
+        alpha, sigma = level_t.alpha, level_t.sigma
         x = prediction.x.double()
         x = (state.z - (state.z - alpha * x) / self.score_temp) / alpha
         if prediction.shift is not None:
             x = x + prediction.shift
         if noise is None:
-            z = then.alpha * x + then.sigma * ((state.z - alpha * x) / sigma)
+            z = level_s.alpha * x + level_s.sigma * ((state.z - alpha * x) / sigma)
         else:
             c = -torch.expm1(gamma_s - gamma_t)  # the share of x̂ in the mean of z_s
-            mean = (1 - c) * (then.alpha / alpha) * state.z + c * then.alpha * x
-            z = mean + (c * then.sigma_squared).sqrt() * noise.to(mean)
+            mean = (1 - c) * (level_s.alpha / alpha) * state.z + c * level_s.alpha * x
+            z = mean + (c * level_s.sigma_squared).sqrt() * noise.to(mean)
         return replace(after, z=z, noise_level=gamma_s)
 
     def _is_noisy(self, state: SamplerState) -> bool:
         return self.method == "ancestral" and not self._stands_still(state)
 
     def _stands_still(self, state: SamplerState) -> bool:
-        """PLAID's last step is already at t = 0."""
+        """Whether the step changes nothing: PLAID's last step is already at t = 0."""
         return self.grid == "plaid" and 0 < state.step == self.num_inference_steps - 1
 
     def finish(self, state: SamplerState) -> Ending:
@@ -216,7 +216,7 @@ class GaussianProcess:
 def log_move_ratio(offset: Tensor, noise: Tensor) -> Tensor:
     """log p(z_s | z_t) − log r(z_s | z_t), (B,), for z_s = mean of p + sd·(offset + noise), both (B, L, d).
 
-    p = N(mean, sd²) and r = N(mean + sd·offset, sd²), so that the quadratic terms leave −offset·noise − offset²/2.
+    p = N(mean, sd²) and r = N(mean + sd·offset, sd²). The quadratic terms cancel to −offset·noise − offset²/2.
 
     >>> one = torch.ones(1, 1, 1)
     >>> float(log_move_ratio(-1 * one, one)), float(log_move_ratio(2 * one, one))

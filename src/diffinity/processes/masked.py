@@ -4,8 +4,8 @@ The process of LLaDA, Dream and MDLM. The order of positions and their number at
 Language Diffusion Models*, Nie et al., 2025): block after block, the most confident positions or random positions;
 or those of MDLM, where every position is unmasked at its own random time ("ancestral").
 
-The guarantee holds by induction: the committed tokens of a step can be completed, because they are part of an
-accepted string.
+With every method of `guidance/unmasking.py` except `none`, the tokens that a step commits can be completed to an
+accepted string. By induction over the steps, the finished text is accepted.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from diffinity.processes.tokens import Network, TokenPrediction, TokenState, Win
 
 @dataclass(frozen=True)
 class Planned:
-    """The plan of a step: the open block, the number of positions to commit, the network's input."""
+    """The plan of a step: the open block, the number of positions to commit, and the time for the network."""
 
     block: slice
     count: int
-    rate: float  # for ancestral order: the share of masked positions that are unmasked
+    rate: float  # for ancestral order: the probability that a masked position is unmasked
     t: float
 
 
@@ -42,8 +42,9 @@ class Planned:
 class MaskedProcess:
     """A masked process: the network, the automata (one per row), the order and the method.
 
-    `steps` are divided between the blocks, and a block has at most one step per position. With `canvas` "block"
-    the network sees the text only up to the end of the block, as in models that generate block by block.
+    `steps` are divided between the blocks, and a block has at most one step per position (unless the order is
+    ancestral). With `canvas` "block" the network sees the text only up to the end of the block, as in models that
+    generate block by block.
     """
 
     network: Network
@@ -189,10 +190,10 @@ class MaskedProcess:
 def schedule(
     length: int, block_length: int, steps: int, ancestral: bool = False
 ) -> list[tuple[slice, int, float]]:
-    """For each step: the open positions, the number to commit, and the unmasking rate of an ancestral step.
+    """For each step: the block, the number of positions to commit, and the unmasking rate of an ancestral step.
 
-    Steps are divided evenly between the blocks, and the positions of a block between its steps; the first ones get
-    the remainder.
+    Steps are divided evenly between the blocks, and the positions of a block between its steps. The first blocks
+    and steps get the remainder.
 
     >>> [(block.start, block.stop, count) for block, count, _ in schedule(length=5, block_length=3, steps=4)]
     [(0, 3, 2), (0, 3, 1), (3, 5, 1), (3, 5, 1)]

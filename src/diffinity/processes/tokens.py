@@ -42,11 +42,11 @@ class TokenPrediction:
     def select(self, rows: Tensor) -> TokenPrediction:
         """The prediction of some rows."""
         index_of_row = {int(row): i for i, row in enumerate(self.running.tolist())}
-        moved = [(new, index_of_row[old]) for new, old in enumerate(rows.tolist()) if old in index_of_row]
-        indices = [i for _, i in moved]
+        index_pairs = [(new, index_of_row[old]) for new, old in enumerate(rows.tolist()) if old in index_of_row]
+        indices = [i for _, i in index_pairs]
         return replace(
             self,
-            running=torch.tensor([new for new, _ in moved], dtype=torch.long),
+            running=torch.tensor([new for new, _ in index_pairs], dtype=torch.long),
             network_logits=self.network_logits[indices],
             batch=len(rows),
             strings=None if self.strings is None else tuple(self.strings[i] for i in indices),
@@ -122,12 +122,12 @@ class Windows:
     length: int
     _cache: dict[tuple[int, int, int, int], TokenAutomaton] = field(default_factory=dict)
 
-    def at(self, automaton: TokenAutomaton, before: Sequence[int], stop: int) -> TokenAutomaton:
-        """The automaton of the positions from `len(before)` to `stop`, after the tokens `before`."""
-        if not before and stop == self.length:
+    def at(self, automaton: TokenAutomaton, prefix: Sequence[int], stop: int) -> TokenAutomaton:
+        """The automaton of the positions from `len(prefix)` to `stop`, after the tokens `prefix`."""
+        if not prefix and stop == self.length:
             return automaton
-        state = automaton.state_after(before)
-        key = (id(automaton), state, len(before), stop)
+        state = automaton.state_after(prefix)
+        key = (id(automaton), state, len(prefix), stop)
         if key not in self._cache:
             self._cache[key] = automaton.window(state, self.length - stop)
         return self._cache[key]

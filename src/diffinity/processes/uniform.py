@@ -156,8 +156,8 @@ def log_bridge(to: Ints, now: Ints, clean: Ints, t: float, s: float, vocab: int)
     1.0
     """
     alpha_t, alpha_s = 1.0 - t, 1.0 - s
-    between = alpha_t / alpha_s
-    p_xt_given_xs = between * (to == now) + (1 - between) / vocab
+    alpha_t_given_s = alpha_t / alpha_s
+    p_xt_given_xs = alpha_t_given_s * (to == now) + (1 - alpha_t_given_s) / vocab
     p_xs_given_x0 = alpha_s * (to == clean) + (1 - alpha_s) / vocab
     p_xt_given_x0 = alpha_t * (now == clean) + (1 - alpha_t) / vocab
     with np.errstate(divide="ignore"):
@@ -200,7 +200,7 @@ def _log_ratio(
         return string.log_p_language
     logits = string.logits.double().cpu().clone()
     rows = torch.arange(len(now))
-    neither = np.full_like(now, -1)  # a clean token that is neither of the two
+    neither = np.full_like(now, -1)  # a clean token that is neither the current nor the next token
     base = log_bridge(moved, now, neither, t, s, vocab)
     for clean in (now, moved):
         ids = torch.from_numpy(clean)

@@ -1,4 +1,4 @@
-"""The responses of the server: OpenAI's objects, whole or as chunks, and drafts for the page."""
+"""The responses of the server: OpenAI's objects, complete or as chunks, and drafts for the page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 
 class View:
-    """Tokens for display: pieces of text, their probabilities, and the automaton states along them."""
+    """Tokens for display: pieces of text, their probabilities, and the automaton states that they pass through."""
 
     def __init__(self, model: TextModel) -> None:
         self._model, self._vocabulary = model, vocabulary_of(model)
@@ -62,7 +62,7 @@ class View:
         return self._vocabulary.tokens[token] or b""
 
     def _texts(self, ids: Sequence[int]) -> list[str]:
-        return [self._pieces.known[number] for number, _ in self._pieces.spelled(ids)]
+        return [self._pieces.texts[number] for number, _ in self._pieces.spelled(ids)]
 
     def _by_piece(self, ids: Sequence[int], values: Sequence[int], combine: Any) -> list[int]:
         by_piece, position = [], 0
@@ -113,7 +113,7 @@ class Answer:
     def __post_init__(self) -> None:
         self.id = ("chatcmpl-" if self.chat else "cmpl-") + secrets.token_hex(12)
 
-    def whole(self, events: Sequence[TextEvent], jobs: Sequence[Job], seed: int) -> Object:
+    def response(self, events: Sequence[TextEvent], jobs: Sequence[Job], seed: int) -> Object:
         """The answer to a request without `stream`."""
         choices = [self._choice(event, job) for event, job in zip(events, jobs, strict=True)]
         return {
@@ -197,7 +197,7 @@ class Answer:
 
 
 def _log(log_p: float) -> float:
-    """OpenAI's stand-in for a token without any probability is −9999."""
+    """A log-probability for JSON; −9999 for a token of probability 0, as in OpenAI's API."""
     return max(round(log_p, 6), -9999.0)
 
 

@@ -56,7 +56,7 @@ def create_app(model: TextModel, settings: ServeSettings | None = None, *, warm_
     app = FastAPI(
         title="diffinity",
         version=__version__,
-        summary="Diffusion language models that obey formal syntax, in OpenAI's words.",
+        summary="Diffusion language models that obey formal syntax, as OpenAI's API.",
         lifespan=_lifespan(service, warm_first),
         redoc_url=None,
     )
@@ -163,9 +163,9 @@ class Routes:
         return _inspected(await self._service.inspect(body))
 
     async def _answer(self, request: Request, body: TextRequest) -> Response:
-        leaving = asyncio.create_task(_gone(request))
+        disconnect = asyncio.create_task(_disconnected(request))
         try:
-            prepared = await _unless_gone(self._service.prepare(body), leaving)
+            prepared = await _unless_disconnected(self._service.prepare(body), disconnect)
             view = View(self._service.model)
             include_usage = bool(body.stream_options and body.stream_options.include_usage)
             answer = Answer(
@@ -176,14 +176,14 @@ class Routes:
                 include_usage,
             )
             if body.stream:
-                leaving.cancel()
+                disconnect.cancel()
                 return EventStream(self._stream(answer, prepared))
-            events = await _unless_gone(_all_texts(prepared.jobs), leaving)
+            events = await _unless_disconnected(_all_texts(prepared.jobs), disconnect)
             self._metrics.finished(events)
             jobs = [job for job in prepared.jobs for _ in job.seeds]
-            return JSONResponse(answer.whole(events, jobs, prepared.seed))
+            return JSONResponse(answer.response(events, jobs, prepared.seed))
         finally:
-            leaving.cancel()
+            disconnect.cancel()
 
     async def _stream(self, answer: Answer, prepared: Prepared) -> AsyncGenerator[bytes]:
         """Server-sent events: drafts if requested, the texts as chunks, `[DONE]`."""
@@ -204,7 +204,7 @@ class Routes:
                 yield sse(answer.usage_chunk())
             yield sse("[DONE]")
             self._metrics.finished(finished)
-        except ApiError as error:  # too late for a status
+        except ApiError as error:  # the status has already been sent
             yield sse(error.body())
         finally:
             for job in prepared.jobs:
@@ -222,13 +222,13 @@ class EventStream(Response):
         self._events = events
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        leaving = asyncio.create_task(_gone(Request(scope, receive)))
+        disconnect = asyncio.create_task(_disconnected(Request(scope, receive)))
         try:
-            await _unless_gone(self._relay(send), leaving)
+            await _unless_disconnected(self._relay(send), disconnect)
         except ApiError:
             return  # the client has disconnected
         finally:
-            leaving.cancel()
+            disconnect.cancel()
             await self._events.aclose()
 
     async def _relay(self, send: Any) -> None:
@@ -264,26 +264,26 @@ async def _events(jobs: Sequence[Job]) -> AsyncIterator[tuple[DraftEvent | TextE
             yield event, job
 
 
-async def _gone(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     """Return when the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-async def _unless_gone(work: Any, leaving: asyncio.Task[None]) -> Any:
-    """Wait for some work, and cancel it if the client disconnects before it is done."""
-    task = asyncio.ensure_future(work)
-    await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+async def _unless_disconnected(awaitable: Any, disconnect: asyncio.Task[None]) -> Any:
+    """The result of an awaitable, which is cancelled if the client disconnects first."""
+    task = asyncio.ensure_future(awaitable)
+    await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
     if not task.done():
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        raise ApiError("the client went away", status=499, code="disconnected")
+        raise ApiError("the client disconnected", status=499, code="disconnected")
     return task.result()
 
 
 def _guidances(model: TextModel) -> list[str]:
-    """The methods that the page offers to compare."""
+    """The guidance methods that the page can compare."""
     kind = check_model(model)
     if kind == "embedding":
         return ["auto", "gradient", "posterior", "path", "none"]
@@ -294,7 +294,7 @@ def _guidances(model: TextModel) -> list[str]:
 
 def _inspected(compiled: Compiled) -> dict[str, Any]:
     automaton, dfa = compiled.automaton, compiled.dfa
-    drawn = dfa is not None and dfa.n_states <= MOST_DRAWN
+    is_small = dfa is not None and dfa.n_states <= MOST_DRAWN
     return {
         "byte_states": compiled.byte_states,
         "byte_classes": compiled.byte_classes,
@@ -304,7 +304,7 @@ def _inspected(compiled: Compiled) -> dict[str, Any]:
         "finite": compiled.finite,
         "samples": list(compiled.samples),
         "shortest_tokens": compiled.shortest,
-        "svg": dfa.to_svg() if dfa is not None and drawn else None,
+        "svg": dfa.to_svg() if dfa is not None and is_small else None,
     }
 
 
@@ -322,8 +322,8 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         bodies = [(kind, "validation") for kind in (CompletionRequest, ChatRequest, InspectRequest)]
-        _, defined = models_json_schema(bodies, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
-        document.setdefault("components", {}).setdefault("schemas", {}).update(defined["$defs"])
+        _, definitions = models_json_schema(bodies, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
+        document.setdefault("components", {}).setdefault("schemas", {}).update(definitions["$defs"])
         app.openapi_schema = document
     return app.openapi_schema
 
@@ -354,4 +354,4 @@ def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _on_validation_error(_request: Request, _error: Exception) -> Response:
-    return JSONResponse(ApiError("the request is not as this path wants it").body(), 400)
+    return JSONResponse(ApiError("the request is not valid for this path").body(), 400)

@@ -29,7 +29,7 @@ from diffinity.serve.settings import ServeSettings
 from diffinity.trace import Frame
 
 log = logging.getLogger("diffinity.serve")
-MOST_DRAFTS_BEHIND = 32  # a slower reader misses drafts, not the text
+MOST_DRAFTS_BEHIND = 32  # a client that reads more slowly misses drafts, but not the text
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class TextEvent:
 
     index: int
     text: Generated
-    last_draft: list[int]  # the most probable tokens at the end
+    last_draft: list[int]  # the most probable tokens after the last step
     top: list[list[tuple[int, float]]] | None  # per position: its token, then the most probable tokens, with log p
 
 
@@ -97,7 +97,7 @@ class _Row:
     index: int
 
     @property
-    def place(self) -> int:
+    def text_index(self) -> int:
         """The index of the text in its request; a request may have several jobs."""
         return self.job.seeds[self.index][1]
 
@@ -106,15 +106,17 @@ class _Row:
         """The seed of the text."""
         return self.job.seeds[self.index]
 
-    def is_wanted(self) -> bool:
-        """Whether the text is still wanted; reports an exceeded deadline to the request."""
+    def is_active(self) -> bool:
+        """Whether the text is still needed; reports an exceeded deadline to the request."""
         if not self.job.cancelled and time.monotonic() >= self.job.deadline:
-            self.job.deliver(ApiError("the deadline of the request is over", status=504, code="deadline_exceeded"))
+            self.job.deliver(
+                ApiError("the deadline of the request has passed", status=504, code="deadline_exceeded")
+            )
         return not self.job.cancelled
 
 
 @dataclass(eq=False)
-class _Active:
+class _RunningBatch:
     """A running batch."""
 
     group: tuple[Any, ...]
@@ -133,7 +135,7 @@ class Batcher:
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="denoise", daemon=True)
         self.running = 0  # texts in batches
-        self.batches: list[int] = []  # sizes of batches, until metrics take them
+        self.batches: list[int] = []  # sizes of batches, until metrics collect them
         self.cancelled = 0
         self._seconds_per_text = 1.0
 
@@ -154,7 +156,7 @@ class Batcher:
             if len(self._waiting) + len(job.seeds) > self._settings.max_waiting:
                 seconds = max(1, round(len(self._waiting) * self._seconds_per_text))
                 raise ApiError(
-                    f"{len(self._waiting)} texts are waiting already: try again later",
+                    f"{len(self._waiting)} texts are already waiting: try again later",
                     status=429,
                     code="queue_full",
                     retry_after=min(seconds, 600),
@@ -176,28 +178,28 @@ class Batcher:
             self._thread.join()
 
     def _work(self) -> None:
-        active: list[_Active] = []
+        running: list[_RunningBatch] = []
         while True:
-            rows = self._next_rows({batch.group for batch in active}, wait=not active)
+            rows = self._next_rows({batch.group for batch in running}, wait=not running)
             if rows:
-                active += self._begun(rows)
-            elif not active:
+                running += self._start_batch(rows)
+            elif not running:
                 return
-            active = [batch for batch in active if self._advanced(batch)]
-            self.running = sum(len(batch.rows) for batch in active)
+            running = [batch for batch in running if self._advance(batch)]
+            self.running = sum(len(batch.rows) for batch in running)
 
-    def _next_rows(self, busy: set[Any], wait: bool) -> list[_Row]:
+    def _next_rows(self, busy_groups: set[Any], wait: bool) -> list[_Row]:
         """The rows of the next batch: rows of the first group that is not busy; may be empty.
 
         With `wait`, the result is empty only if the batcher was closed.
         """
         with self._changed:
             while True:
-                self._waiting = [row for row in self._waiting if row.is_wanted() or self._count_cancelled()]
-                free = [row for row in self._waiting if row.job.group not in busy]
-                if len(busy) < self._settings.max_batches and free:
-                    first = free[0].job
-                    rows = [row for row in free if row.job.group == first.group][: self._settings.max_batch]
+                self._waiting = [row for row in self._waiting if row.is_active() or self._count_cancelled()]
+                candidates = [row for row in self._waiting if row.job.group not in busy_groups]
+                if len(busy_groups) < self._settings.max_batches and candidates:
+                    first = candidates[0].job
+                    rows = [row for row in candidates if row.job.group == first.group][: self._settings.max_batch]
                     seconds_left = first.arrived + self._settings.batch_delay - time.monotonic()
                     if len(rows) == self._settings.max_batch or seconds_left <= 0:
                         self._take(rows)
@@ -217,7 +219,7 @@ class Batcher:
         self.cancelled += 1
         return False
 
-    def _begun(self, rows: list[_Row]) -> list[_Active]:
+    def _start_batch(self, rows: list[_Row]) -> list[_RunningBatch]:
         """Start the rows as a batch; rows that do not fit into memory keep waiting."""
         try:
             generator = self._generator(rows)
@@ -229,45 +231,45 @@ class Batcher:
                 generator = self._generator(rows)
             self.running += len(rows)
             self.batches.append(len(rows))
-            return [_Active(rows[0].job.group, rows, generator.stepwise([row.seed for row in rows]))]
+            return [_RunningBatch(rows[0].job.group, rows, generator.stepwise([row.seed for row in rows]))]
         except Exception as error:
-            self._write_apart(rows, error)
+            self._run_separately(rows, error)
             return []
 
-    def _advanced(self, active: _Active) -> bool:
-        """Take a step of a batch; False when it is over."""
-        rows = active.rows
+    def _advance(self, running: _RunningBatch) -> bool:
+        """Take a step of a batch; False when the batch is finished."""
+        rows = running.rows
         try:
-            active.rows = rows = self._drop_unwanted(active.batch, rows)
+            running.rows = rows = self._drop_cancelled(running.batch, rows)
             if not rows:
                 return False
-            if active.batch.step():
-                self._tell_drafts(active.batch, rows)
+            if running.batch.step():
+                self._send_drafts(running.batch, rows)
                 return True
-            self._tell_texts(active.batch, rows)
+            self._send_texts(running.batch, rows)
         except Exception as error:
-            self._write_apart(rows, error)
+            self._run_separately(rows, error)
             return False
-        seconds_per_text = (time.monotonic() - active.began) / len(rows)
+        seconds_per_text = (time.monotonic() - running.began) / len(rows)
         self._seconds_per_text += 0.2 * (seconds_per_text - self._seconds_per_text)
         return False
 
-    def _write_apart(self, rows: Sequence[_Row], error: Exception) -> None:
+    def _run_separately(self, rows: Sequence[_Row], error: Exception) -> None:
         """After an error in a batch: generate each text separately, because one text may have caused it."""
         if len(rows) == 1:
             rows[0].job.deliver(_api_error(error))
             return
         for row in rows:
-            for active in self._begun([row]) if row.is_wanted() else []:
-                while self._advanced(active):
+            for batch in self._start_batch([row]) if row.is_active() else []:
+                while self._advance(batch):
                     pass
 
     def _generator(self, rows: Sequence[_Row]) -> Generator:
         job, automata = rows[0].job, [row.job.compiled.automaton for row in rows]
         return Generator.from_automata(self._model, automata, job.settings, length=job.length)
 
-    def _drop_unwanted(self, batch: StepwiseBatch, rows: list[_Row]) -> list[_Row]:
-        indices = [i for i, row in enumerate(rows) if row.is_wanted()]
+    def _drop_cancelled(self, batch: StepwiseBatch, rows: list[_Row]) -> list[_Row]:
+        indices = [i for i, row in enumerate(rows) if row.is_active()]
         if not indices or len(indices) == len(rows):
             self.cancelled += len(rows) - len(indices)
             return [rows[i] for i in indices]
@@ -277,7 +279,7 @@ class Batcher:
         self.cancelled += len(rows) - len(indices)
         return [rows[i] for i in indices]
 
-    def _tell_drafts(self, batch: StepwiseBatch, rows: Sequence[_Row]) -> None:
+    def _send_drafts(self, batch: StepwiseBatch, rows: Sequence[_Row]) -> None:
         step, steps = batch.state.step, batch.steps
         indices = [
             i for i, row in enumerate(rows) if row.job.drafts and (step % row.job.drafts == 0 or step == steps)
@@ -288,9 +290,9 @@ class Batcher:
         for i in indices:
             log_acceptance = None if frame.log_acceptance is None else frame.log_acceptance[i]
             tokens, confidence = frame.tokens[i].tolist(), frame.confidence[i].tolist()
-            rows[i].job.deliver(DraftEvent(rows[i].place, step, steps, tokens, confidence, log_acceptance))
+            rows[i].job.deliver(DraftEvent(rows[i].text_index, step, steps, tokens, confidence, log_acceptance))
 
-    def _tell_texts(self, batch: StepwiseBatch, rows: Sequence[_Row]) -> None:
+    def _send_texts(self, batch: StepwiseBatch, rows: Sequence[_Row]) -> None:
         texts, logits = batch.finish(), batch.last_logits()
         for i, row in enumerate(rows):
             last, top = list(texts[i].tokens), None
@@ -298,7 +300,7 @@ class Batcher:
                 text_logits = logits[i]
                 last = text_logits.argmax(dim=-1).tolist()
                 top = None if row.job.logprobs is None else _top(text_logits, texts[i].tokens, row.job.logprobs)
-            row.job.deliver(TextEvent(row.place, texts[i], last, top))
+            row.job.deliver(TextEvent(row.text_index, texts[i], last, top))
 
 
 def _top(logits: torch.Tensor, tokens: Sequence[int], k: int) -> list[list[tuple[int, float]]]:
@@ -306,8 +308,11 @@ def _top(logits: torch.Tensor, tokens: Sequence[int], k: int) -> list[list[tuple
     log_p = logits.double().log_softmax(dim=-1)  # (L, V)
     best, ids = log_p.topk(min(k, log_p.shape[1]), dim=-1)
     return [
-        [(token, float(log_p[at, token])), *zip(ids[at].tolist(), best[at].tolist(), strict=True)]
-        for at, token in enumerate(tokens)
+        [
+            (token, float(log_p[position, token])),
+            *zip(ids[position].tolist(), best[position].tolist(), strict=True),
+        ]
+        for position, token in enumerate(tokens)
     ]
 
 
@@ -317,4 +322,4 @@ def _api_error(error: Exception) -> ApiError:
     if is_out_of_memory(error):
         return ApiError("there is not enough memory for this request", status=503, code="out_of_memory")
     log.exception("a batch failed", exc_info=error)
-    return ApiError("the server failed at this request", status=500, code="internal_error")
+    return ApiError("an internal error occurred in this request", status=500, code="internal_error")

@@ -48,11 +48,11 @@ class Compiled:
     finite: bool
     samples: tuple[str, ...]
     shortest: int  # tokens
-    comfortable: int  # tokens
-    dfa: ByteDFA | None  # if it is small
+    comfortable: int  # tokens, from `comfortable_length`
+    dfa: ByteDFA | None  # None if it is large
 
     @property
-    def bytes_kept(self) -> int:
+    def size_bytes(self) -> int:
         """The approximate size in memory."""
         return 8 * self.automaton.next.size + 4 * self.automaton.class_of.size + 10_000
 
@@ -101,8 +101,8 @@ def _work(connection: Any, vocabulary: Vocabulary) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server handles Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     kernels_ready()  # before the first request
-    present = psutil.Process().memory_info().vms
-    resource.setrlimit(resource.RLIMIT_AS, (present + MEMORY, present + MEMORY))
+    current_bytes = psutil.Process().memory_info().vms
+    resource.setrlimit(resource.RLIMIT_AS, (current_bytes + MEMORY, current_bytes + MEMORY))
     while True:
         try:
             spec, framing, allowed = connection.recv()
@@ -125,7 +125,7 @@ def _outcome(
 
 
 class _Lane:
-    """One compiling process and the thread that waits for it; a process that hangs or dies is replaced."""
+    """A compiling process and the thread that waits for it; a process that hangs or dies is replaced."""
 
     def __init__(self, vocabulary: Vocabulary, seconds: float) -> None:
         self._vocabulary, self._seconds = vocabulary, seconds
@@ -157,10 +157,10 @@ class _Lane:
     def _start(self) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["diffinity.serve.warm"])
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs, self._vocabulary), daemon=True)
+        self._connection, child_connection = context.Pipe()
+        self._process = context.Process(target=_work, args=(child_connection, self._vocabulary), daemon=True)
         self._process.start()
-        theirs.close()
+        child_connection.close()
 
     def _stop(self) -> None:
         if self._process is not None:
@@ -178,7 +178,7 @@ class _Lane:
 
 
 class Compiler:
-    """Compiled constraints: simultaneous requests share one compilation, and a bounded cache keeps the results."""
+    """Compiles constraints: simultaneous requests share one compilation, and results go into a bounded cache."""
 
     def __init__(self, vocabulary: Vocabulary, settings: ServeSettings) -> None:
         self._settings = settings
@@ -202,7 +202,10 @@ class Compiler:
         if key not in self._running:
             if len(self._running) >= self._settings.max_compiling:
                 raise ApiError(
-                    "too many constraints wait to be compiled", status=429, code="queue_full", retry_after=2
+                    "too many constraints are waiting for compilation",
+                    status=429,
+                    code="queue_full",
+                    retry_after=2,
                 )
             self._running[key] = asyncio.create_task(self._compile(spec, framing))
         try:
@@ -219,18 +222,18 @@ class Compiler:
                 if error.limit != "compile_steps":
                     raise
                 compiled = await self._patient.compile(spec, framing, self._patient_allowance)
-            self._keep((spec, framing), compiled)
+            self._store((spec, framing), compiled)
             return compiled
         finally:
             self.seconds.append(time.monotonic() - began)
             del self._running[(spec, framing)]
 
-    def _keep(self, key: tuple[ConstraintSpec, Framing], compiled: Compiled) -> None:
+    def _store(self, key: tuple[ConstraintSpec, Framing], compiled: Compiled) -> None:
         self._cache[key] = compiled
-        self._bytes += compiled.bytes_kept
+        self._bytes += compiled.size_bytes
         while self._bytes > self._settings.cache_bytes and len(self._cache) > 1:
             _, oldest = self._cache.popitem(last=False)
-            self._bytes -= oldest.bytes_kept
+            self._bytes -= oldest.size_bytes
 
     async def warm_up(self) -> None:
         """Start both processes."""

@@ -64,7 +64,9 @@ def constraint_of(request: Any, prefix: str = "") -> ConstraintSpec:
     >>> constraint_of(CompletionRequest(grammar='a = "b"')).kind
     'grammar'
     """
-    specs = [spec for spec in (_response_format(request), _structured_outputs(request), *_plain(request)) if spec]
+    specs = [
+        spec for spec in (_response_format(request), _structured_outputs(request), *_other_fields(request)) if spec
+    ]
     if len(specs) > 1:
         names = " and ".join(str(spec[2]) for spec in specs)
         raise ApiError(f"{names} are two constraints: send one of them", param=specs[1][2])
@@ -114,7 +116,7 @@ def _structured_outputs(request: Any) -> _Spec | None:
 
 
 def _schema_text(value: Any, param: str) -> str:
-    """The text of a schema, which may be given as text, as vLLM allows."""
+    """The schema as JSON text; vLLM also allows a schema in a string."""
     if not isinstance(value, str):
         return json.dumps(value)
     try:
@@ -124,7 +126,7 @@ def _schema_text(value: Any, param: str) -> str:
     return value
 
 
-def _plain(request: Any) -> list[_Spec | None]:
+def _other_fields(request: Any) -> list[_Spec | None]:
     """llama.cpp's and Ollama's fields."""
     fields: list[_Spec | None] = []
     if request.grammar:
@@ -141,7 +143,7 @@ def _plain(request: Any) -> list[_Spec | None]:
 def _stops(request: Any) -> tuple[str, ...]:
     stops: tuple[str, ...] = request.stops()
     if len(stops) > MOST_STOPS:
-        raise ApiError(f"stop has {len(stops)} texts, and {MOST_STOPS} are allowed", param="stop")
+        raise ApiError(f"stop has {len(stops)} texts, but at most {MOST_STOPS} are allowed", param="stop")
     if not all(stops):
-        raise ApiError("stop must not hold an empty text: every text contains it", param="stop")
+        raise ApiError("stop must not contain an empty text, which occurs in every text", param="stop")
     return stops

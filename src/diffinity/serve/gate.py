@@ -66,13 +66,13 @@ class Gate:
             raise ApiError(f"the path has more than {LONGEST_PATH:,} bytes", status=414, code="path_too_long")
         if len(pairs) > MOST_HEADERS or sum(len(name) + len(value) for name, value in pairs) > LARGEST_HEAD:
             raise ApiError(
-                f"there may be {MOST_HEADERS} headers of {LARGEST_HEAD:,} bytes together",
+                f"a request may have {MOST_HEADERS} headers with {LARGEST_HEAD:,} bytes in total",
                 status=431,
                 code="headers",
             )
         headers = _headers(scope)
         if len(headers.get(b"host", [])) > 1 or len(headers.get(b"authorization", [])) > 1:
-            raise ApiError("a header came twice", code="duplicate_header")
+            raise ApiError("the header Host or Authorization occurs twice", code="duplicate_header")
         host = headers.get(b"host", [b""])[0].decode("latin-1").lower()
         allowed = self._settings.allowed_hosts
         if allowed and _without_port(host) not in allowed:
@@ -85,10 +85,8 @@ class Gate:
             self._check_key(headers.get(b"authorization", [b""])[0])
         if scope["method"] == "POST":
             kind = headers.get(b"content-type", [b""])[0].split(b";")[0].strip().lower()
-            if kind != b"application/json":  # another web page can't send it without a CORS preflight
-                raise ApiError(
-                    "the body must come as Content-Type: application/json", status=415, code="media_type"
-                )
+            if kind != b"application/json":  # a foreign web page can't send this type without a CORS preflight
+                raise ApiError("the body must have Content-Type: application/json", status=415, code="media_type")
 
     def _check_key(self, header: bytes) -> None:
         scheme, _, key = header.decode("latin-1").partition(" ")
@@ -109,7 +107,7 @@ class Gate:
                 while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise ApiError("the client went away", status=499, code="disconnected")
+                        raise ApiError("the client disconnected", status=499, code="disconnected")
                     body += message.get("body", b"")
                     more = message.get("more_body", False)
                     if len(body) > limit:
@@ -124,7 +122,7 @@ class Gate:
 
 
 class _Out:
-    """`send` with the headers of every response and a limit on how long a client may leave it unread."""
+    """`send` with the headers of every response and a time limit for clients that do not read."""
 
     def __init__(self, send: Send, seconds: float) -> None:
         self._send, self._seconds = send, seconds

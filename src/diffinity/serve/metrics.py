@@ -26,14 +26,16 @@ class Metrics:
         )
         self._texts = Counter("diffinity_texts", "Finished texts.", registry=registry)
         self._tokens = Counter("diffinity_tokens", "Tokens of finished texts.", registry=registry)
-        self._cancelled = Gauge("diffinity_cancelled_texts", "Texts that no one waited for.", registry=registry)
+        self._cancelled = Gauge("diffinity_cancelled_texts", "Texts that were cancelled.", registry=registry)
         self._waiting = Gauge("diffinity_waiting_texts", "Texts that wait for a batch.", registry=registry)
         self._running = Gauge("diffinity_running_texts", "Texts in batches.", registry=registry)
         self._batch = Histogram("diffinity_batch_texts", "Texts of a batch.", buckets=SIZES, registry=registry)
         self._compile = Histogram(
             "diffinity_compile_seconds", "Compilation of a constraint.", buckets=SECONDS, registry=registry
         )
-        self._hits = Gauge("diffinity_compile_cache_hits", "Constraints that were compiled.", registry=registry)
+        self._hits = Gauge(
+            "diffinity_compile_cache_hits", "Requests with a compiled constraint in the cache.", registry=registry
+        )
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """Count a request."""

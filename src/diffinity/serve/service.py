@@ -98,7 +98,7 @@ class Service:
         prompts = self._prompted(request, settings)
         n = (request.n or 1) * len(prompts)
         if n > self.settings.max_n:
-            raise ApiError(f"{n} texts were asked for, and {self.settings.max_n} are allowed", param="n")
+            raise ApiError(f"the request has {n} texts, but at most {self.settings.max_n} are allowed", param="n")
         spec = constraint_of(request, settings.prefix)
         if spec.is_free and settings.guidance == "auto" and check_model(self.model) == "embedding":
             prompts = [replace(prompt, guidance="none") for prompt in prompts]  # no constraint, no guidance
@@ -135,7 +135,7 @@ class Service:
             return await asyncio.wait_for(compiling, max(0.001, end - time.monotonic()))
         except TimeoutError:
             raise ApiError(
-                "the deadline of the request is over", status=504, code="deadline_exceeded", param=spec.param
+                "the deadline of the request has passed", status=504, code="deadline_exceeded", param=spec.param
             ) from None
 
     def _submit(self, jobs: Sequence[Job]) -> None:
@@ -160,17 +160,19 @@ class Service:
         bounds = {"steps": (settings.num_inference_steps, self.settings.max_steps)}
         bounds["particles"] = (settings.particles, self.settings.max_particles)
         bounds["best_of"] = (settings.best_of, self.settings.max_particles)
-        for name, (requested, largest) in bounds.items():
-            if requested is not None and requested > largest:
-                raise ApiError(f"{name} is {requested}, and {largest} are allowed", param=f"diffinity.{name}")
+        for name, (requested, limit) in bounds.items():
+            if requested is not None and requested > limit:
+                raise ApiError(
+                    f"{name} is {requested}, but at most {limit} are allowed", param=f"diffinity.{name}"
+                )
         return settings
 
     def _temperature(self, temperature: float) -> dict[str, Any]:
-        """OpenAI's temperature for this model; 1 is the model's own."""
+        """OpenAI's temperature as an option of this model; 1 is the model's default."""
         if check_model(self.model) != "embedding":
             return {"temperature": temperature}
-        share = COOLEST + (WARMEST - COOLEST) * temperature / 2
-        return {"score_temp": share * self.model.sampling_defaults.score_temp}
+        factor = COOLEST + (WARMEST - COOLEST) * temperature / 2
+        return {"score_temp": factor * self.model.sampling_defaults.score_temp}
 
     def _prompted(
         self, request: CompletionRequest | ChatRequest, settings: GenerationSettings
@@ -189,7 +191,7 @@ class Service:
             return [settings] * len(prompts)
         if any(prompts) and not getattr(self.model, "reads_prompts", False):
             raise ApiError(
-                f"{no_prompt(self.model)}. Send no prompt, put how the output starts into diffinity.prefix, or "
+                f"{no_prompt(self.model)}. Send no prompt, set the start of the output with diffinity.prefix, or "
                 "start the server with --ignore-prompt",
                 param=param,
                 code="no_prompt",
@@ -201,7 +203,7 @@ class Service:
                 size = len(prompt_of(self.model, prompt) or ())  # a chat template may refuse a conversation
                 if size > self.settings.max_prompt_tokens:
                     raise ApiError(
-                        f"a prompt has {size} tokens, and {self.settings.max_prompt_tokens} are allowed",
+                        f"a prompt has {size} tokens, but at most {self.settings.max_prompt_tokens} are allowed",
                         param=param,
                     )
         except DiffinityError as error:
@@ -213,7 +215,7 @@ class Service:
         return self.settings.deadline if requested is None else min(requested, self.settings.deadline)
 
     def _length(self, request: CompletionRequest | ChatRequest, compiled: Compiled) -> int:
-        """The length of a text: the requested length, the model's own, or the length that the constraint needs."""
+        """The requested length, or the larger of the model's default and the length that the constraint needs."""
         requested = request.max_tokens
         if isinstance(request, ChatRequest):
             requested = request.max_completion_tokens or requested
@@ -224,7 +226,7 @@ class Service:
         param = "max_tokens" if requested is not None else None
         if length > self.settings.max_tokens:
             raise ApiError(
-                f"a text of {length} tokens was asked for, and {self.settings.max_tokens} are allowed",
+                f"a text would have {length} tokens, but at most {self.settings.max_tokens} are allowed",
                 param="max_tokens",
             )
         try:
@@ -242,13 +244,13 @@ class Service:
             requested = request.logprobs
         if requested is not None and settings.particles is not None:
             raise ApiError(
-                "logprobs do not go with particles, which are chosen by their weights", param="logprobs"
+                "logprobs are not available with particles, which are chosen by their weights", param="logprobs"
             )
         if requested is not None and (settings.best_of or 1) > 1:
-            raise ApiError("logprobs are of one draft: best_of must be 1 for them", param="logprobs")
+            raise ApiError("logprobs need a single draft: set best_of to 1", param="logprobs")
         if requested is not None and check_model(self.model) != "embedding":
             raise ApiError(
-                "logprobs are of the last distributions, and a model of tokens chooses them on the way",
+                "logprobs need the final distributions, but a model of tokens commits tokens during the run",
                 param="logprobs",
             )
         return requested
@@ -274,6 +276,6 @@ def _request_options(request: CompletionRequest | ChatRequest) -> dict[str, Any]
     for name, value in values.items():
         option = request_names.get(name, name)
         if option in options:
-            raise ApiError(f"diffinity has {option} twice, as {name} too", param=f"diffinity.{name}")
+            raise ApiError(f"diffinity has the option {option} twice, once as {name}", param=f"diffinity.{name}")
         options[option] = value
     return options

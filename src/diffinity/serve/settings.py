@@ -70,10 +70,10 @@ class ServeSettings:
     """Seconds that a client may leave an answer unread."""
 
     compile_steps: int = 400_000_000
-    """Steps of compiling a constraint (`diffinity.limits`), some two seconds."""
+    """Steps of compiling a constraint (`diffinity.limits`), about two seconds."""
 
     quick_steps: int = 40_000_000
-    """Constraints that need more steps are compiled apart from the others, one after another."""
+    """Steps above which a constraint is compiled in a second process, one constraint after another."""
 
     max_arrows: int = 100_000
     """Transitions of a compiled constraint, as pairs of states; the time of a step grows with them."""
@@ -119,7 +119,7 @@ class ServeSettings:
         True
         """
         digest = digest_of(key)
-        # All comparisons are made, so that the time does not tell which key matched.
+        # All comparisons are made, so that the time does not reveal which key matched.
         return sum([hmac.compare_digest(digest, valid_digest) for valid_digest in self.key_digests]) > 0
 
 

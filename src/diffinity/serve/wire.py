@@ -99,8 +99,8 @@ def _options() -> dict[str, Any]:
 
     from diffinity.generation.settings import GenerationSettings
 
-    elsewhere = ("length", "prompt", "messages", "retry_invalid")  # OpenAI's fields; no values here
-    options = {option.name: option for option in shown_options() if option.name not in elsewhere}
+    excluded = ("length", "prompt", "messages", "retry_invalid")  # the first three are fields of OpenAI's API
+    options = {option.name: option for option in shown_options() if option.name not in excluded}
     names = {name: name for name in options}
     names |= {
         field.name: request_name(field) for field in fields(GenerationSettings) if request_name(field) in options
@@ -109,24 +109,26 @@ def _options() -> dict[str, Any]:
     for name, option_name in names.items():
         option = options[option_name]
         kind = (
-            Annotated[option.type, Field(ge=option.least, gt=option.above)] if _is_number(option) else option.type
+            Annotated[option.type, Field(ge=option.minimum, gt=option.above)]
+            if _is_number(option)
+            else option.type
         )
         definitions[name] = (kind | None, Field(None, description=option.accepts))
     return definitions
 
 
 def _is_number(option: Any) -> bool:
-    return option.least is not None or option.above is not None
+    return option.minimum is not None or option.above is not None
 
 
-class _OwnOptions(_Checked):
+class _ServerOptions(_Checked):
     drafts: int | None = Field(
-        None, ge=1, description="a whole number: with stream, an event with the draft after every this many steps"
+        None, ge=1, description="a whole number: with stream, the number of steps between events with drafts"
     )
     deadline: float | None = Field(None, gt=0, description="seconds, above 0")
 
 
-Options = create_model("Options", __base__=_OwnOptions, **_options())
+Options = create_model("Options", __base__=_ServerOptions, **_options())
 """The object `diffinity`: options that OpenAI's API does not have."""
 
 
@@ -136,7 +138,7 @@ class _Generation(_Checked):
     seed: int | None = Field(None, ge=0, le=LARGEST_SEED, description="a whole number from 0 to 2^63 − 1")
     max_tokens: int | None = Field(None, ge=1, description="a whole number, at least 1")
     temperature: float | None = Field(None, ge=0, le=2, description="a number from 0 to 2")
-    stop: str | list[str] | None = Field(None, description="a text or a list of texts that do not occur")
+    stop: str | list[str] | None = Field(None, description="a text or a list of texts that must not occur")
     stream: bool | None = Field(None, description="true or false")
     stream_options: StreamOptions | None = Field(None, description="an object with include_usage")
     response_format: ResponseFormat | None = Field(None, description="an object with a type")
@@ -198,7 +200,7 @@ class InspectRequest(_Checked):
     format_: Literal["json", ""] | dict[str, JsonValue] | None = Field(
         None, alias="format", description='"json" or a JSON Schema'
     )
-    stop: str | list[str] | None = Field(None, description="a text or a list of texts that do not occur")
+    stop: str | list[str] | None = Field(None, description="a text or a list of texts that must not occur")
     max_tokens: int | None = Field(None, ge=1, description="a whole number, at least 1")
 
     def stops(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The cards of the embedded models: what was measured, the data with its licences, every sample and output."""
+"""The cards of the embedded models: measurements, training data with licences, all samples and outputs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ tags:
 """
 REPRODUCE = """## Reproduce
 
-`diffinity corpus build` makes the corpus file from the sources; `make embedded CORPUS=corpus.jsonl` trains the
-three models (many hours on one core; it resumes where it was stopped) and writes this folder. The recipe is in
-docs/training.md.
+`diffinity corpus build` writes the corpus file from the sources. `make embedded CORPUS=corpus.jsonl` trains the
+three models (many hours on one core; an interrupted run is resumed) and writes this folder. docs/training.md
+describes the training.
 """
 
 
@@ -43,26 +43,26 @@ class Measured:
     samples: Sequence[str]  # unconstrained, not selected
     seconds: float  # for one text of `length` tokens in 128 steps, batch 1
     length: int
-    lengths: Sequence[int]  # of the samples, equally often
-    held_out: int
-    training_documents: int
+    lengths: Sequence[int]  # lengths of the samples in tokens, each for the same number of samples
+    held_out: int  # number of held-out documents
+    training_documents: int  # number of training documents that were searched for the samples' sentences
     free: GrammarCounts  # sentences of the unconstrained samples
     constrained: GrammarCounts  # sentences under the constraints of the benchmark's sentence suite
     real: GrammarCounts  # held-out sentences
-    begun_json: Mapping[int, tuple[int, int]]  # by steps: texts that parse, of those that must begin with a brace
+    brace_json: Mapping[int, tuple[int, int]]  # by steps: texts that parse, and texts that must begin with a brace
     choices: Mapping[str, int]  # the number of texts with each choice
     showcase: Sequence[tuple[Task, Sequence[str]]]
 
 
 def last_row(run: Path) -> dict[str, Any]:
-    """The last line of a run's metrics with a validation in it."""
+    """The last line of a run's metrics that has validation losses."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     row: dict[str, Any] = [row for row in rows if "validation" in row][-1]
     return row
 
 
 def training_table(runs: Path) -> str:
-    lines = ["| model | steps | tokens | hours | held out, nats per token |", "|---|---|---|---|---|"]
+    lines = ["| model | steps | tokens | hours | held-out loss, nats per token |", "|---|---|---|---|---|"]
     for name in FOLDERS:
         if (runs / name / "metrics.jsonl").is_file():
             row = last_row(runs / name)
@@ -73,28 +73,28 @@ def training_table(runs: Path) -> str:
 
 
 def quality_table(measured: Measured) -> str:
-    """The measures of free samples, of samples under constraints, and of real text.
+    """The measures of unconstrained samples, of samples under constraints, and of held-out text.
 
-    Perplexity is left out if there was no autoregressive model to measure it.
+    Perplexity is left out if no autoregressive model was available.
     """
     quality = measured.quality
     parsed = (
-        "none to parse" if quality.json_parsed is None else f"{quality.json_parsed:.0%} of {quality.json_like}"
+        "no such samples" if quality.json_parsed is None else f"{quality.json_parsed:.0%} of {quality.json_like}"
     )
-    judged = (measured.free, measured.constrained, measured.real)
+    grammar_counts = (measured.free, measured.constrained, measured.real)
     rows = [
-        ("clean sentences, by the grammar judge", *(_share(counts.clean_share) for counts in judged)),
-        ("fully parsed", *(_share(counts.parsed_share) for counts in judged)),
-        ("non-words", *(_percent(counts.non_word_share) for counts in judged)),
-        ("sentences judged", *(str(counts.sentences) for counts in judged)),
+        ("clean sentences, by the grammar judge", *(_share(counts.clean_share) for counts in grammar_counts)),
+        ("fully parsed", *(_share(counts.parsed_share) for counts in grammar_counts)),
+        ("non-words", *(_percent(counts.non_word_share) for counts in grammar_counts)),
+        ("sentences judged", *(str(counts.sentences) for counts in grammar_counts)),
         ("distinct-2", f"{quality.distinct_2:.2f}", "", f"{quality.held_out_distinct_2:.2f}"),
         (
-            f"sentences that stand in {measured.training_documents:,} training documents, but for names",
+            f"sentences that occur in {measured.training_documents:,} training documents, except for names",
             f"{quality.known_sentences:.0%}",
             "",
             "",
         ),
-        ("of those that begin with a brace, parse as JSON", parsed, "", ""),
+        ("samples that begin with a brace: share that parses as JSON", parsed, "", ""),
     ]
     if not math.isnan(quality.perplexity):
         rows.append(
@@ -105,8 +105,11 @@ def quality_table(measured: Measured) -> str:
                 f"{quality.held_out_perplexity:.1f}",
             )
         )
-    head = ["| measure | free samples | under sentence constraints | held-out text |", "|---|---|---|---|"]
-    return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)])
+    header_lines = [
+        "| measure | unconstrained samples | samples under sentence constraints | held-out text |",
+        "|---|---|---|---|",
+    ]
+    return "\n".join([*header_lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def _parsed(counts: Mapping[int, tuple[int, int]]) -> str:
@@ -130,18 +133,19 @@ def data_section() -> str:
     rows = "\n".join(f"| {source.attribution} | {source.form} | {source.licence} |" for source in SOURCES.values())
     return f"""## Data
 
-| source | what | licence |
+| source | form | licence |
 |---|---|---|
 {rows}
 | diffinity's own generators | JSON, CSV, logs, SQL, calls, lists, recipes | Apache-2.0 |
 
-Documents were cut to a few sentences or turns; repetitions, rare words, offensive and private content were left
-out and stock names varied (`training/corpus/public/`). 1% of the public documents, chosen by a hash, are held out.
+Documents were cut to a few sentences or turns. Duplicates and documents with rare words, offensive or private
+content were left out, and stock names were varied (`training/corpus/public/`). 1% of the public documents, chosen
+by a hash, are held out.
 """
 
 
 def showcase_section(showcase: Sequence[tuple[Task, Sequence[str]]]) -> str:
-    parts = [f"## Everyday tasks, {OUTPUTS} outputs each, unpicked"]
+    parts = [f"## Everyday tasks, {OUTPUTS} outputs each, not selected"]
     for task, texts in showcase:
         parts.append(f"**{task.title}**\n\n" + "\n".join(f"- `{_code(text)}`" for text in texts))
     return "\n\n".join(parts) + "\n"
@@ -149,32 +153,33 @@ def showcase_section(showcase: Sequence[tuple[Task, Sequence[str]]]) -> str:
 
 def diffusion_card(model: PlaidLM, runs: Path, measured: Measured, note: str = "") -> str:
     defaults = model.sampling_defaults
-    listed = "\n".join(f"{number}. `{_code(text)}`" for number, text in enumerate(measured.samples, start=1))
+    sample_list = "\n".join(f"{number}. `{_code(text)}`" for number, text in enumerate(measured.samples, start=1))
     return (
         HEADER
         + f"""# diffinity's embedded model: a small PLAID for plain English and JSON
 
 {parameters(model) / 1e6:.1f} M parameters, {model.embedding.shape[0]:,} tokens (byte-level BPE), texts of up to 96
-tokens. `dy.load()` gives it. It is for trying things out, for tests and for benchmarks on a laptop; it knows plain
-English and nothing about the world. For real work use one of the models of docs/models.md.
+tokens. `dy.load()` loads it. It is meant for first experiments, tests and benchmarks on a laptop. It knows plain
+English and nothing about the world. For real work, use one of the models in docs/models.md.
 
-## What was measured
+## Measurements
 
-{len(measured.samples)} samples without a constraint, as many with room for {", ".join(map(str, measured.lengths))}
-tokens each, {defaults.num_inference_steps} steps, best of {defaults.best_of_free or defaults.best_of} drafts
-(under a constraint {defaults.best_of}){_chosen_by(defaults)},
-score_temp {defaults.score_temp}, seed 0, none left out;
-{measured.held_out} held-out documents. A sentence is clean if link-grammar parses all of it, hunspell knows every
-word and no word stands twice in a row.
+{len(measured.samples)} unconstrained samples were generated, the same number for each of the lengths
+{", ".join(map(str, measured.lengths))} (tokens), with {defaults.num_inference_steps} steps,
+score_temp {defaults.score_temp} and seed 0. Each text is the best of
+{defaults.best_of_free or defaults.best_of} drafts
+(under a constraint {defaults.best_of}){_draft_scorer_note(defaults)}.
+No sample was left out. The held-out text is {measured.held_out} documents. A sentence is clean if link-grammar
+parses all of it, hunspell knows every word and no word occurs twice in a row.
 
 {quality_table(measured)}
 
-Texts of which only the first character is given, a brace: {_parsed(measured.begun_json)} parse as JSON.
+Under a constraint that only requires a brace as the first character, {_parsed(measured.brace_json)} parse as JSON.
 `Choice([{", ".join(f'"{name}"' for name in measured.choices)}])`, {sum(measured.choices.values())} texts with
 `decode="sample"`: {", ".join(f"{name} {count}" for name, count in measured.choices.items())}.
 
 One draft of {measured.length} tokens in 128 steps took {measured.seconds:.1f} s on one core of the machine that
-made this card.
+wrote this card.
 
 ## Training
 
@@ -187,28 +192,29 @@ made this card.
 {REPRODUCE}
 ## Limits
 
-Small and trained for hours, not weeks: sentences are mostly right in form and often odd in sense, longer texts
-lose their thread, JSON beyond a few keys may not close (under a constraint it always does). English only.
+The model is small and was trained for hours, not weeks. Most sentences are grammatical, but many make little
+sense, and longer texts are incoherent. JSON with more than a few keys may be incomplete; under a constraint it is
+always complete. The model knows only English.
 
 {showcase_section(measured.showcase)}
-## All {len(measured.samples)} free samples, unpicked
+## All {len(measured.samples)} unconstrained samples
 
-{listed}
+{sample_list}
 """
     )
 
 
 def transformer_card(name: str, model: PretrainedLM, runs: Path, note: str = "") -> str:
-    use = {
-        "autoregressive": "the reference for perplexity, and the model of autoregressive constrained decoding",
-        "masked": "the model of masked diffusion",
+    purpose = {
+        "autoregressive": "it measures perplexity and is the model for autoregressive constrained decoding",
+        "masked": "it is the model for masked diffusion",
     }[name]
     return (
         HEADER
         + f"""# diffinity's embedded {name} model
 
-{parameters(model) / 1e6:.1f} M parameters, the tokenizer and the corpus of the embedded diffusion model:
-{use} in the benchmarks. Read it with `dy.load("embedded-{name}")`.
+{parameters(model) / 1e6:.1f} M parameters, with the tokenizer and the corpus of the embedded diffusion model. In
+the benchmarks {purpose}. Load it with `dy.load("embedded-{name}")`.
 
 ## Training
 
@@ -219,7 +225,7 @@ def transformer_card(name: str, model: PretrainedLM, runs: Path, note: str = "")
     )
 
 
-def _chosen_by(defaults: SamplingDefaults) -> str:
+def _draft_scorer_note(defaults: SamplingDefaults) -> str:
     return f", chosen by `{defaults.draft_scorer}`" if defaults.draft_scorer else ""
 
 

@@ -35,8 +35,8 @@ def save(folder: Path, progress: Progress, settings: dict[str, Any], parts: dict
     new.mkdir(parents=True)
     flat = {
         f"{part}/{name}": tensor.detach().contiguous()
-        for part, named in parts.items()
-        for name, tensor in named.items()
+        for part, tensors in parts.items()
+        for name, tensor in tensors.items()
     }
     save_file(flat, new / TENSORS)
     state = {"progress": dataclasses.asdict(progress), "settings": settings}
@@ -80,10 +80,12 @@ def optimizer_tensors(network: nn.Module, optimizer: optim.Optimizer) -> dict[st
 
 
 def load_optimizer(network: nn.Module, optimizer: optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """The inverse of `optimizer_tensors`."""
+    """Restore the optimizer's state from the result of `optimizer_tensors`."""
     parameters = dict(network.named_parameters())
     for key, value in tensors.items():
         name, _, field = key.partition("|")
         if name not in parameters:
-            raise CheckpointError(f"the checkpoint has optimizer state for {name}, which this network has not")
+            raise CheckpointError(
+                f"the checkpoint has optimizer state for {name}, which this network does not have"
+            )
         optimizer.state[parameters[name]][field] = value

@@ -133,7 +133,9 @@ def train(
         write_samples(model, out / "samples.txt")
         console.print(f"finished: {out / 'model'}")
         if kind.startswith("plaid") and not start_from and trainer.progress.step < bias_warmup:
-            console.print("its analytic term is still warming up: samples will be poor before that is over")
+            console.print(
+                "the analytic term is still in its warmup (--bias-warmup): samples will be poor until it ends"
+            )
 
 
 def _watch(trainer: object, console: Console) -> bool:
@@ -178,7 +180,7 @@ def starting_model(source: str, kind: str, tokenizer: Path | None) -> Pretrained
     if kind == "markov":
         raise InvalidArgument("a Markov model is counted, not trained: it starts from nothing")
     if tokenizer is not None:
-        raise InvalidArgument("--tokenizer does not go with --start-from: the model brings its own")
+        raise InvalidArgument("--tokenizer can't be combined with --start-from: the model brings its own")
     folder = model_folder(source)
     config = read_config(folder)
     model = {**COMPANIONS, PlaidLM.kind: PlaidLM}.get(config["kind"])
@@ -190,7 +192,7 @@ def starting_model(source: str, kind: str, tokenizer: Path | None) -> Pretrained
 
 
 def check_width(dim: int, n_heads: int) -> None:
-    """Refuse a width that is not divisible between the heads, naming the command-line options.
+    """Refuse a width that can't be divided between the heads; the error names the command-line options.
 
     >>> check_width(130, 4)
     Traceback (most recent call last):
@@ -209,13 +211,13 @@ def shape_of(model: PretrainedLM) -> dict[str, Any]:
 def run_tokenizer(
     out: Path, source: Path | Tokenizer | None, texts: Callable[[], list[str]], vocab_size: int
 ) -> Tokenizer:
-    """The run's tokenizer: its existing tokenizer, the given tokenizer, or a BPE trained on its text."""
+    """The run's tokenizer: the stored tokenizer, otherwise the given one, otherwise a BPE trained on the text."""
     from diffinity.models.pretrained import read_tokenizer
     from diffinity.models.tokenization import train_bpe
 
-    stored = out / "tokenizer.json"
-    if stored.is_file():
-        return read_tokenizer(stored)
+    tokenizer_file = out / "tokenizer.json"
+    if tokenizer_file.is_file():
+        return read_tokenizer(tokenizer_file)
     if isinstance(source, Path):
         tokenizer = read_tokenizer(source)
     elif source is not None:
@@ -223,12 +225,12 @@ def run_tokenizer(
     else:
         tokenizer = train_bpe(texts(), vocab_size)
     out.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(stored))
+    tokenizer.save(str(tokenizer_file))
     return tokenizer
 
 
 def end_token(tokenizer: Tokenizer) -> int:
-    """The one special token, which ends a document."""
+    """The tokenizer's only special token, which ends a document."""
     special = [token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special]
     if len(special) != 1:
         raise InvalidArgument(f"the tokenizer has {len(special)} special tokens; expected one, which ends a text")

@@ -1,6 +1,6 @@
 """From documents to batches: one document per sequence, padded with end tokens, in a few lengths.
 
-Everything is a function of (seed, block): a resumed run gets exactly the batches of an uninterrupted run.
+Each batch is a function of (seed, block), so a resumed run gets exactly the batches of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from diffinity.errors import InvalidArgument
 from diffinity.training.corpus.structured import structured_documents
 
-BLOCK = 4096  # documents that are drawn, tokenized and sorted by length together
+BLOCK = 4096  # number of documents that are drawn, tokenized and assigned to lengths together
 
 
 class DocumentSource(Protocol):
@@ -122,7 +122,7 @@ def _read_hub(name: str) -> list[str]:
 
 
 def split_texts(texts: Sequence[str], share: float = 0.03) -> tuple[list[str], list[str]]:
-    """Training and validation documents, divided by a hash of the text; the latter has at least one.
+    """Training and validation documents, divided by a hash of the text; there is at least one of each.
 
     >>> train, validation = split_texts([f"text {i}" for i in range(1000)])
     >>> len(train) + len(validation), 10 < len(validation) < 60
@@ -170,7 +170,7 @@ class Batches:
     def from_cursor(self, cursor: Cursor) -> Iterator[tuple[Tensor, Cursor]]:
         """An endless stream of (batch (B, L), cursor of the next batch)."""
         block = cursor.block
-        skip = cursor.batch
+        first_batch = cursor.batch
         while True:
             batches = self.block(block)
             if not batches:
@@ -178,10 +178,10 @@ class Batches:
                     f"no document of block {block} fits {max(self.lengths)} tokens; split the documents or raise "
                     "the length"
                 )
-            for index in range(skip, len(batches)):
-                last = index + 1 == len(batches)
-                yield batches[index], Cursor(block + 1, 0) if last else Cursor(block, index + 1)
-            block, skip = block + 1, 0
+            for index in range(first_batch, len(batches)):
+                is_last = index + 1 == len(batches)
+                yield batches[index], Cursor(block + 1, 0) if is_last else Cursor(block, index + 1)
+            block, first_batch = block + 1, 0
 
     def block(self, index: int) -> list[Tensor]:
         """The batches of one block, shuffled; an incomplete batch is dropped if there are complete batches."""

@@ -1,7 +1,7 @@
 """Cross-entropy of a linear readout without the logits of all rows in memory at once.
 
-The gradients are computed with the loss, a few rows at a time while their logits are in the cache. Otherwise, with
-a large vocabulary and a small network, the readout takes most of a training step.
+The gradients are computed together with the loss, for a few rows at a time, while their logits are in the cache.
+Otherwise the readout would take most of a training step if the vocabulary is large and the network small.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ROWS = 128  # whose logits are in memory at once
+ROWS = 128  # number of rows whose logits are in memory at once
 SMALLEST = 1e-37  # lower bound of probabilities before the logarithm: 85 nats
 
 
 def _logits(
     hidden: Tensor, readout: Tensor, bias: Tensor, analytic: Tensor | None, embedding: Tensor | None
 ) -> Tensor:
-    """Logits (N, V) in float32; the analytic part, which grows to dozens, is never rounded to bfloat16."""
+    """Logits (N, V) in float32; the analytic part, whose values reach dozens, is never rounded to bfloat16."""
     logits = (hidden @ readout.T).float().add_(bias)
     return logits if analytic is None or embedding is None else logits.addmm_(analytic, embedding.T)
 
@@ -68,10 +68,10 @@ class _ReadoutLoss(torch.autograd.Function):
             x, target_ids = hidden[part].to(product_type), targets[part]
             skip = None if analytic is None else analytic[part]
             logits = _logits(x, readout, bias, skip, embedding)
-            at = torch.arange(len(target_ids)), target_ids
+            target_index = torch.arange(len(target_ids)), target_ids
             gradient = logits.softmax(dim=1)
-            nats[part] = -gradient[at].clamp(min=SMALLEST).log()
-            gradient[at] -= 1.0
+            nats[part] = -gradient[target_index].clamp(min=SMALLEST).log()
+            gradient[target_index] -= 1.0
             gradient *= weights[part, None]
             rounded = gradient.to(product_type)
             d_hidden[part] = (rounded @ readout).to(hidden.dtype)

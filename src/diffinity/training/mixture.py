@@ -1,4 +1,4 @@
-"""The embedded models' training mixture: public text, letters made from its sentences, structured documents."""
+"""The training mixture of the embedded models: public text, letters made from its sentences, structured text."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ SHARES = {
     "schemastore": 0.005,
     "structured": 0.125,
 }
-TOKENIZER_BLOCKS = 40
-OWN_TOKENIZER_BLOCKS = 15
-HELD_OUT_SEED = 1_000_000
+TOKENIZER_BLOCKS = 40  # blocks of a corpus file that a tokenizer is trained on
+GENERATED_TOKENIZER_BLOCKS = 15  # blocks of generated documents, if there is no corpus file
+HELD_OUT_SEED = 1_000_000  # added to the seed for held-out documents
 _GREETINGS = ("Dear {0},", "Hello {0},", "Hi {0},", "Dear {0},")
 _CLOSINGS = ("Best wishes,", "Yours,", "Love,", "See you soon,", "Kind regards,", "Your friend,")
 _LETTER_STARTS = (
@@ -65,7 +65,7 @@ _LETTER_STARTS = (
 class MixedCorpus:
     """Blocks of documents in fixed shares of their sources; block i is always the same.
 
-    Each source is read in its own order, reshuffled for every pass; stock names change every time.
+    Each source has its own random order, which changes with every pass. Stock names are replaced at every draw.
 
     >>> corpus = MixedCorpus([Document("tatoeba", "Tom is here.")], seed=0)
     >>> len(corpus.block(0)) == BLOCK
@@ -78,7 +78,9 @@ class MixedCorpus:
             texts[document.source].append(document.text)
         unknown = sorted(set(texts) - set(SHARES))
         if unknown or not texts:
-            raise InvalidArgument(f"a corpus of known sources is needed; unknown: {', '.join(unknown) or 'none'}")
+            raise InvalidArgument(
+                f"the corpus must have documents of known sources; unknown: {', '.join(unknown) or 'none'}"
+            )
         self.seed = seed
         self.texts = dict(texts)
         self._order = lru_cache(maxsize=64)(self._shuffled)
@@ -124,8 +126,8 @@ class MixedCorpus:
         for position in range(index * count, (index + 1) * count):
             yield texts[self._order(name, position // len(texts))[position % len(texts)]]
 
-    def _shuffled(self, name: str, turn: int) -> NDArray[np.int64]:
-        entropy = [self.seed, turn, *name.encode()]
+    def _shuffled(self, name: str, pass_index: int) -> NDArray[np.int64]:
+        entropy = [self.seed, pass_index, *name.encode()]
         return np.random.default_rng(entropy).permutation(len(self.texts[name]))
 
 
@@ -140,14 +142,14 @@ class TrainingData:
     texts: Sequence[str] | None = None  # all documents, if they are the user's own
 
     def first(self, n: int) -> list[str]:
-        """All documents of a user's own file; the first n of other sources."""
+        """All documents of a user's own file, or the first n documents of other sources."""
         if self.texts is not None:
             return list(self.texts)
         return first_documents(self.source, n)
 
 
 def read_training_data(data: str | None, seed: int = 0) -> TrainingData:
-    """The documents of a corpus file, of a user's text, or (None) structured documents of our own.
+    """The documents of a corpus file or of a user's text; without `data`, generated structured documents.
 
     >>> len(read_training_data(None).first(3))
     3
@@ -157,19 +159,23 @@ def read_training_data(data: str | None, seed: int = 0) -> TrainingData:
         return TrainingData(
             generated,
             GeneratedCorpus(seed + HELD_OUT_SEED).block(0),
-            lambda: [text for block in range(OWN_TOKENIZER_BLOCKS) for text in generated.block(block)],
+            lambda: [text for block in range(GENERATED_TOKENIZER_BLOCKS) for text in generated.block(block)],
             "",
         )
     fingerprint = "" if data.startswith("hub:") else _sha256(data)
     if is_corpus_file(data):
         documents = read_documents(data)
         corpus = MixedCorpus([document for document in documents if not document.held_out], seed)
-        held_out = [document for document in documents if document.held_out]
-        unseen = MixedCorpus(held_out, seed + HELD_OUT_SEED).block(0) if held_out else corpus.block(0)
-        return TrainingData(corpus, unseen, lambda: tokenizer_texts(corpus), fingerprint)
+        held_out_documents = [document for document in documents if document.held_out]
+        held_out = (
+            MixedCorpus(held_out_documents, seed + HELD_OUT_SEED).block(0)
+            if held_out_documents
+            else corpus.block(0)
+        )
+        return TrainingData(corpus, held_out, lambda: tokenizer_texts(corpus), fingerprint)
     texts = read_texts(data)
-    train, unseen = split_texts(texts)
-    return TrainingData(TextCorpus(train, seed), unseen, lambda: texts, fingerprint, texts)
+    train, held_out = split_texts(texts)
+    return TrainingData(TextCorpus(train, seed), held_out, lambda: texts, fingerprint, texts)
 
 
 def is_corpus_file(path: str) -> bool:
@@ -189,9 +195,10 @@ def _sha256(path: str) -> str:
 
 
 def tokenizer_texts(corpus: MixedCorpus, blocks: int = TOKENIZER_BLOCKS) -> list[str]:
-    """The documents that a tokenizer is trained on: all English and a third of the structured ones of some blocks.
+    """The documents that a tokenizer is trained on, from the first `blocks` blocks.
 
-    Otherwise the names of JSON members and other parts of structured text would replace words.
+    Only a third of the structured documents is used. Otherwise names of JSON members and other parts of structured
+    text would displace words from the vocabulary.
 
     >>> len(tokenizer_texts(MixedCorpus([Document("tatoeba", "Tom is here.")]), 1)) < BLOCK
     True
@@ -207,14 +214,14 @@ def tokenizer_texts(corpus: MixedCorpus, blocks: int = TOKENIZER_BLOCKS) -> list
 
 
 def letter(rng: Random, sentences: Sequence[str]) -> str:
-    """A short letter around one to three of the sentences.
+    """A short letter with one to three of the sentences.
 
     >>> "I hope you are well." in letter(Random(1), ["I hope you are well."])
     True
     """
-    to, by = rng.choice((MEN, WOMEN)), rng.choice((MEN, WOMEN))
+    receiver_names, sender_names = rng.choice((MEN, WOMEN)), rng.choice((MEN, WOMEN))
     body = [vary_names(rng.choice(sentences), rng) for _ in range(rng.choice((1, 1, 2, 2, 3)))]
     text = ("\n" if rng.random() < 0.3 else " ").join(body)
-    greeting = rng.choice(_GREETINGS).format(rng.choice(to))
-    closing = rng.choice((f"{rng.choice(_CLOSINGS)}\n{rng.choice(by)}", rng.choice(by)))
+    greeting = rng.choice(_GREETINGS).format(rng.choice(receiver_names))
+    closing = rng.choice((f"{rng.choice(_CLOSINGS)}\n{rng.choice(sender_names)}", rng.choice(sender_names)))
     return f"{greeting}\n{text}\n{closing}"

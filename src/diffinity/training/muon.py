@@ -1,8 +1,8 @@
-"""Muon: momentum whose update is made orthogonal, for the matrices inside a network.
+"""Muon: an optimizer with orthogonalised momentum, for the matrices inside a network.
 
 `torch.optim.Muon` always does its Newton–Schulz iteration in bfloat16. On a CPU without bfloat16 units this takes
 four times as long as in float32 and, for a small network, almost as long as the gradient. Our version supports
-both types.
+float32 and bfloat16.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, optim
 
-# The quintic of Keller Jordan's Muon: maps singular values to about 1 in five rounds.
+# The coefficients of Keller Jordan's Muon: the polynomial maps singular values to about 1 in five rounds.
 QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
@@ -42,9 +42,9 @@ class Muon(optim.Optimizer):
                 if "momentum" not in state:
                     state["momentum"] = torch.zeros_like(parameter)
                 momentum = state["momentum"].lerp_(parameter.grad, 1 - group["momentum"])
-                ahead = parameter.grad.lerp(momentum, group["momentum"])
+                nesterov = parameter.grad.lerp(momentum, group["momentum"])
                 scale = max(1.0, parameter.shape[0] / parameter.shape[1]) ** 0.5
-                update = orthogonal(ahead.bfloat16() if self.bfloat16 else ahead, group["rounds"])
+                update = orthogonal(nesterov.bfloat16() if self.bfloat16 else nesterov, group["rounds"])
                 parameter.sub_(update.to(parameter.dtype), alpha=group["lr"] * scale)
         return loss
 

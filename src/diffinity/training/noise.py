@@ -1,10 +1,10 @@
-"""The distribution of training noise levels: most where the cross-entropy changes fastest.
+"""The distribution of training noise levels: most are drawn where the cross-entropy changes fastest.
 
 If γ is drawn uniformly, almost every noise level is either too hard or trivial. The slope of the loss over γ (a
-running mean per bin, made monotone and smoothed) shows where tokens become predictable, and the sampler takes
-equal steps of it. Training draws γ in proportion to the slope times the gain so far, the loss at pure noise minus
-the loss at γ: high noise levels are drawn as soon as the network can use context there. A uniform share keeps
-every level measured.
+running mean per bin, made monotone and smoothed) shows where tokens become predictable, and every step of the
+sampler covers an equal share of it. Training draws γ in proportion to the slope times the gain, which is the loss
+at pure noise minus the loss at γ. So high noise levels are drawn as soon as the network can use context there. A
+uniform share ensures that the loss is measured at every level.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class AdaptiveNoise:
         self.density = np.full(self.bins, 1.0 / self.bins)
 
     def draw(self, n: int, generator: torch.Generator) -> Tensor:
-        """n noise levels (n,), stratified: one from each n-th of the probability, in random order."""
+        """n noise levels (n,), stratified: one from each of n equally probable intervals, in random order."""
         offset = float(torch.rand((), generator=generator, dtype=torch.float64))
         quantiles = (torch.arange(n, dtype=torch.float64) + offset) / n
         gammas = torch.from_numpy(self.gamma_at(quantiles.numpy()))
@@ -64,8 +64,8 @@ class AdaptiveNoise:
         width = (self.gamma_1 - self.gamma_0) / self.bins
         index = ((gamma.double().numpy() - self.gamma_0) / width).astype(int).clip(0, self.bins - 1)
         for i, value in zip(index, loss.double().numpy(), strict=True):
-            keep = min(self.memory, self.seen[i] / (self.seen[i] + 1))
-            self.loss[i] = keep * self.loss[i] + (1 - keep) * value
+            decay = min(self.memory, self.seen[i] / (self.seen[i] + 1))
+            self.loss[i] = decay * self.loss[i] + (1 - decay) * value
             self.seen[i] += 1
 
     def refresh(self) -> None:
@@ -80,8 +80,8 @@ class AdaptiveNoise:
 
     def _curve(self) -> NDArray[np.float64]:
         has_data = self.seen > 0
-        at = np.arange(self.bins)
-        return np.maximum.accumulate(np.interp(at, at[has_data], self.loss[has_data]))
+        bin_index = np.arange(self.bins)
+        return np.maximum.accumulate(np.interp(bin_index, bin_index[has_data], self.loss[has_data]))
 
     def _slope(self) -> NDArray[np.float64]:
         gradient = np.gradient(self._curve())
@@ -101,7 +101,7 @@ class AdaptiveNoise:
 
 
 def fit_schedule(noise: AdaptiveNoise, steps: int = 1500) -> NoiseSchedule:
-    """PLAID's monotone network fitted to the sampler's time: γ̃(t) = the t-quantile of its density, in [0, 1].
+    """PLAID's monotone network, fitted so that γ̃(t) is the t-quantile of the sampling density, scaled to [0, 1].
 
     >>> schedule = fit_schedule(AdaptiveNoise(), steps=200)
     >>> bool((schedule(torch.tensor([0.0, 1.0])) - torch.tensor([0.0, 1.0])).abs().max() < 1e-9)

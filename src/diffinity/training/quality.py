@@ -19,13 +19,13 @@ SENTENCE_END = re.compile(r"(?<=[.!?])[\"']?\s+")
 
 @dataclass(frozen=True)
 class Quality:
-    """Measures of some texts; NaN or None if there was nothing to count or no judge."""
+    """Measures of some texts; a value is NaN or None if there was nothing to count or no judge."""
 
     texts: int
     perplexity: float  # geometric mean over all tokens, end tokens included
     held_out_perplexity: float
     json_like: int  # texts that begin with a brace
-    json_parsed: float | None  # the share of them that parse
+    json_parsed: float | None  # the share of these texts that parse
     english: int  # texts without the marks of structured text
     distinct_2: float  # of the English texts: share of distinct word pairs among all pairs
     held_out_distinct_2: float  # of the same number of held-out documents

@@ -2,8 +2,8 @@
 
     python -m diffinity.training.release RUNS CORPUS
 
-RUNS has plaid/, autoregressive/ and masked/, as `make embedded` trains them on the file CORPUS. Each run that is
-there is exported in float16 to models/embedded/.
+RUNS is a folder with the runs plaid/, autoregressive/ and masked/, which `make embedded` trains on the file
+CORPUS. Every run that exists is exported in float16 to models/embedded/.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from diffinity.training.showcase import outputs
 
 KINDS: dict[str, type[PretrainedLM]] = {"plaid": PlaidLM, "autoregressive": AutoregressiveLM, "masked": MaskedLM}
 SAMPLES, LENGTH = 400, 64
-LENGTHS = (16, 24, 32, 64)  # of the samples, equally often: texts depend on the length
-BEGUN = 40  # texts that must begin with a brace, for each number of steps
+LENGTHS = (16, 24, 32, 64)  # in tokens; each for the same number of samples, because texts depend on the length
+BRACE_TEXTS = 40  # texts that must begin with a brace, for each number of steps
 COLOURS = ("red", "green", "blue")
 HELD_OUT_DOCUMENTS = 500
-BIGRAM_DOCUMENTS = 300_000  # of the training stream, for the bigram counts
-TRAINING_DOCUMENTS = 1_000_000  # of the training stream, searched for the samples' sentences
-CONSTRAINED_SEED = 3  # of the constraints: not the benchmark's own
+BIGRAM_DOCUMENTS = 300_000  # training documents in which bigrams are counted
+TRAINING_DOCUMENTS = 1_000_000  # training documents that are searched for the samples' sentences
+CONSTRAINED_SEED = 3  # of the constraints; the benchmark uses another seed
 
 
 def export(
     runs: Path, folder: Path, defaults: SamplingDefaults, data: TrainingData | None = None
 ) -> dict[str, PretrainedLM]:
-    """Copy the models of the existing runs, in float16, to their places under `folder`.
+    """Copy the models of the existing runs, in float16, to their folders under `folder`.
 
     The diffusion model gets the bigrams of the training documents `data`.
     """
     models: dict[str, PretrainedLM] = {}
-    for name, name_of_folder in FOLDERS.items():
+    for name, folder_name in FOLDERS.items():
         source = runs / name / "model"
         if not source.is_dir():
             continue
@@ -64,15 +64,15 @@ def export(
             if data is not None:
                 documents = data.first(BIGRAM_DOCUMENTS)
                 model.bigrams = fit_bigrams(documents, model.tokenizer, model.eos_token_id or 0)
-        if (folder / name_of_folder).exists():
-            shutil.rmtree(folder / name_of_folder)
-        model.save_pretrained(folder / name_of_folder)
-        models[name] = KINDS[name].from_pretrained(str(folder / name_of_folder))
+        if (folder / folder_name).exists():
+            shutil.rmtree(folder / folder_name)
+        model.save_pretrained(folder / folder_name)
+        models[name] = KINDS[name].from_pretrained(str(folder / folder_name))
     return models
 
 
 def free_samples(model: PlaidLM, n: int = SAMPLES) -> tuple[list[str], float]:
-    """n unconstrained texts at the defaults, and the seconds of one run of 128 steps at batch 1."""
+    """n unconstrained texts with the default settings, and the seconds of one run of 128 steps at batch size 1."""
     generated: list[str] = []
     for length in LENGTHS:
         seeds = [(0, len(generated) + i) for i in range(n // len(LENGTHS))]
@@ -83,28 +83,31 @@ def free_samples(model: PlaidLM, n: int = SAMPLES) -> tuple[list[str], float]:
 
 
 def constrained_samples(model: PlaidLM) -> list[str]:
-    """One text for each of 110 sentence constraints of the benchmark's kinds, at the defaults, 32 tokens."""
+    """One text of at most 32 tokens for each of 110 sentence constraints, with the default settings.
+
+    The constraints are of the same kinds as in the benchmark.
+    """
     cases = natural_language_cases(CONSTRAINED_SEED)
     return [text.text for text in Generator(model, [case.constraint for case in cases], length=32)(len(cases))]
 
 
-def begun_json(model: PlaidLM) -> dict[int, tuple[int, int]]:
-    """By number of steps: how many texts that must begin with a brace parse as JSON, and their total number."""
+def brace_json(model: PlaidLM) -> dict[int, tuple[int, int]]:
+    """By number of steps: how many of the texts that must begin with a brace parse as JSON, and their number."""
     counts = {}
     for steps in dict.fromkeys((model.sampling_defaults.num_inference_steps, 64)):
-        write = Generator(model, Regex(r"(?s)\{.*"), length=LENGTH, num_inference_steps=steps)
-        counts[steps] = sum(parses(text.text) for text in write(BEGUN)), BEGUN
+        generator = Generator(model, Regex(r"(?s)\{.*"), length=LENGTH, num_inference_steps=steps)
+        counts[steps] = sum(parses(text.text) for text in generator(BRACE_TEXTS)), BRACE_TEXTS
     return counts
 
 
 def choices(model: PlaidLM) -> dict[str, int]:
     """The counts of three colours in 20 texts with `decode="sample"`."""
-    write = Generator(model, Choice(COLOURS), decode="sample", length=8)
-    counts = Counter(text.text for text in write(20))
+    generator = Generator(model, Choice(COLOURS), decode="sample", length=8)
+    counts = Counter(text.text for text in generator(20))
     return {colour: counts[colour] for colour in COLOURS}
 
 
-def judged(samples: Sequence[str]) -> GrammarCounts:
+def grammar_counts(samples: Sequence[str]) -> GrammarCounts:
     """The grammar judge's counts for texts; empty if it is not installed."""
     if not grammar.available():
         return GrammarCounts()
@@ -123,10 +126,10 @@ def measure(model: PlaidLM, data: TrainingData, judge: AutoregressiveLM | None) 
         lengths=LENGTHS,
         held_out=len(held_out),
         training_documents=TRAINING_DOCUMENTS,
-        free=judged(english_only(samples)),
-        constrained=judged(constrained_samples(model)),
-        real=judged(english_only(held_out)),
-        begun_json=begun_json(model),
+        free=grammar_counts(english_only(samples)),
+        constrained=grammar_counts(constrained_samples(model)),
+        real=grammar_counts(english_only(held_out)),
+        brace_json=brace_json(model),
         choices=choices(model),
         showcase=list(outputs(model)),
     )
@@ -140,8 +143,8 @@ def main() -> None:
     parser.add_argument("--score-temp", type=float, default=0.45)
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--best-of", type=int, default=8, help="drafts of a text under a constraint")
-    parser.add_argument("--best-of-free", type=int, default=4, help="drafts of a text without one")
-    parser.add_argument("--note", default="", help="what a reader must know about how these weights came about")
+    parser.add_argument("--best-of-free", type=int, default=4, help="drafts of a text without a constraint")
+    parser.add_argument("--note", default="", help="a paragraph for the card about the training of these weights")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

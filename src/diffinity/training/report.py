@@ -1,4 +1,4 @@
-"""The readable output of a training run: a plot of its losses, and samples."""
+"""The output of a training run for a reader: a plot of its losses, and samples."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def plot_metrics(metrics: Path, picture: Path) -> bool:
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
     figure, axes = plt.subplots(figsize=(7, 4))
     axes.plot([row["tokens"] / 1e6 for row in rows], [row["loss"] for row in rows], color="0.7", label="training")
-    measured = [row for row in rows if "validation" in row]
-    for name in measured[-1]["validation"] if measured else ():
+    validated_rows = [row for row in rows if "validation" in row]
+    for name in validated_rows[-1]["validation"] if validated_rows else ():
         axes.plot(
-            [row["tokens"] / 1e6 for row in measured],
-            [row["validation"].get(name) for row in measured],
+            [row["tokens"] / 1e6 for row in validated_rows],
+            [row["validation"].get(name) for row in validated_rows],
             label=f"held out, {name}",
         )
     axes.set_xlabel("tokens seen, millions")
@@ -46,6 +46,6 @@ def write_samples(model: PretrainedLM, path: Path, n: int = 8) -> bool:
 
     if not isinstance(model, PlaidLM):
         return False
-    drawn = texts(model, sample(model, n, num_inference_steps=128).tokens)
-    path.write_text("\n\n".join(drawn) + "\n")
+    sample_texts = texts(model, sample(model, n, num_inference_steps=128).tokens)
+    path.write_text("\n\n".join(sample_texts) + "\n")
     return True

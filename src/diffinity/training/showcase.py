@@ -1,4 +1,4 @@
-"""Everyday tasks on a model card, which a user might try first, with all outputs."""
+"""The everyday tasks on a model card, which a user might try first, and the model's outputs for them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def tasks() -> list[Task]:
     ['a date', 'an e-mail address']
     """
     line = r"[A-Z][A-Za-z0-9 ,']+"
-    two_words = Regex(rf"{line}\.") & Regex(r".*\briver\b.*") & Regex(r".*\bmorning\b.*")
+    river_and_morning = Regex(rf"{line}\.") & Regex(r".*\briver\b.*") & Regex(r".*\bmorning\b.*")
     return [
         Task("a date", Regex(r"(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|[12]\d)"), 16),
         Task("an e-mail address", Regex(r"[a-z]{2,10}(\.[a-z]{2,10})?@[a-z]{3,10}\.(com|org|net)"), 16),
@@ -85,7 +85,7 @@ def tasks() -> list[Task]:
         Task("a call with six named arguments as JSON", JsonSchema(_CALL), 64),
         Task("an invoice as JSON with two items", JsonSchema(_INVOICE), 64),
         Task("a haiku-shaped text", Regex(r"[A-Z][a-z ]{10,28}\n[a-z ]{16,36}\n[a-z ]{10,28}")),
-        Task("a sentence with the words river and morning", two_words),
+        Task("a sentence with the words river and morning", river_and_morning),
         Task("a question", Regex(r"[A-Z][A-Za-z ,']{10,60}\?")),
         Task("a product name with a price", Regex(r"([A-Z][a-z]+ ){1,3}- \$[1-9]\d{0,2}\.\d\d"), 16),
         Task("a support dialogue of two turns", Regex(rf"User: {line}[.?]\nSystem: {line}[.?]")),
@@ -93,7 +93,7 @@ def tasks() -> list[Task]:
 
 
 def outputs(model: TextModel, seed: int = 0) -> Iterator[tuple[Task, list[str]]]:
-    """All tasks with all outputs of the model at its defaults."""
+    """Each task with the model's outputs at its default settings."""
     for task in tasks():
         texts = Generator(model, task.constraint, length=task.length)(OUTPUTS, seed=seed)
         yield task, [generated.text for generated in texts]

@@ -23,11 +23,11 @@ from diffinity.training.fused import readout_loss, readout_mean
 from diffinity.training.noise import AdaptiveNoise, fit_schedule
 
 SELF_CONDITIONED = 0.3  # share of a batch with its own first estimate as input
-GIVEN = (-5.0, -3.0)  # range of the noise level of given positions, which are easily read
-ASKED = (-1.0, 4.0)  # and of asked positions, which must be inferred from context
-ASKED_SHARE = (0.15, 0.7)
-END_TOKENS_READ = 2  # this many end tokens of a sequence always have a loss
-PADDING_SHARE = 0.125  # and this share of the other end tokens, weighted to represent all
+GIVEN_LEVELS = (-5.0, -3.0)  # range of noise levels of given positions: their tokens are easy to read
+TARGET_LEVELS = (-1.0, 4.0)  # and of target positions: their tokens must be inferred from context
+TARGET_SHARE = (0.15, 0.7)  # range of the share of target positions in a sequence
+END_TOKENS_READ = 2  # number of end tokens of a sequence, from the first, that always have a loss
+PADDING_SHARE = 0.125  # share of the other end tokens that have a loss, weighted to represent all of them
 VALIDATION_LEVELS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 
 
@@ -60,29 +60,29 @@ class Task(Protocol):
         ...
 
 
-def given_and_asked(batch: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Noise levels (batch, length), and which positions are asked for; the other positions are given.
+def given_and_target_levels(batch: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Noise levels (batch, length), and a mask of the target positions; the other positions are given.
 
-    The share of asked positions differs between sequences.
+    The share of target positions differs between sequences.
 
-    >>> levels, asked = given_and_asked(2, 64, torch.Generator().manual_seed(0))
-    >>> levels.unique().numel(), bool((levels[asked] > levels[~asked].max()).all())
+    >>> levels, is_target = given_and_target_levels(2, 64, torch.Generator().manual_seed(0))
+    >>> levels.unique().numel(), bool((levels[is_target] > levels[~is_target].max()).all())
     (4, True)
     """
 
     def between(bounds: tuple[float, float]) -> Tensor:
         return bounds[0] + (bounds[1] - bounds[0]) * torch.rand(batch, 1, generator=generator)
 
-    asked = torch.rand(batch, length, generator=generator) < between(ASKED_SHARE)
-    return torch.where(asked, between(ASKED), between(GIVEN)), asked
+    is_target = torch.rand(batch, length, generator=generator) < between(TARGET_SHARE)
+    return torch.where(is_target, between(TARGET_LEVELS), between(GIVEN_LEVELS)), is_target
 
 
 def end_token_weights(tokens: Tensor, eos: int, generator: torch.Generator) -> Tensor:
     """The weight of each position of tokens (B, L) in the loss; 0: its logits need not be computed.
 
-    A short sentence's sequence is mostly end tokens, which carry little information, and the readout of a position
-    costs as much as several blocks. After the first two end tokens only a random share is read out, with a larger
-    weight, so that the expected loss is that of all positions.
+    The sequence of a short sentence is mostly end tokens, which carry little information. The readout of a
+    position costs as much as several blocks. So only a random share of the end tokens after the first two is read
+    out. Their weight is larger, so that the expected loss is that of all positions.
 
     >>> tokens = torch.tensor([[5, 6] + [0] * 96])
     >>> weights = end_token_weights(tokens, 0, torch.Generator().manual_seed(0))
@@ -106,7 +106,7 @@ def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
 class BiasWarmUp:
     """The share of the analytic term (α/σ²)·z·Eᵀ in the logits, which grows from 0 to 1 over the first steps.
 
-    With the full term from the start the network need not learn to read tokens from their noisy embeddings, and a
+    With the full term from the start, the network need not learn to read tokens from their noisy embeddings. But a
     token that it can't read is no context for other positions. `benchmarks/bias_warmup.py` measures the effect.
     """
 
@@ -152,10 +152,10 @@ class DiffusionTask:
         batch, length = tokens.shape
         n_uniform = batch - round(self.mixed * batch)
         gamma = self.noise.draw(n_uniform, generator)
-        mixed, asked = given_and_asked(batch - n_uniform, length, generator)
+        mixed, is_target = given_and_target_levels(batch - n_uniform, length, generator)
         levels = torch.cat([gamma[:, None].expand(n_uniform, length), mixed]).to(tokens.device)
         # Given positions have a loss of nearly zero, so they skip the readout, which costs as much as four blocks.
-        weights = torch.cat([torch.ones(n_uniform, length), asked.float()]).to(tokens.device)
+        weights = torch.cat([torch.ones(n_uniform, length), is_target.float()]).to(tokens.device)
         if self.eos is not None:
             weights *= end_token_weights(tokens, self.eos, generator)
         mean, nats = self.nats(tokens, levels, generator, SELF_CONDITIONED, weights)
@@ -188,7 +188,7 @@ class DiffusionTask:
         x_selfcond = torch.zeros_like(z)
         readout = (model.output_linear.weight, model.output_linear.bias)
         n = round(selfcond_share * tokens.shape[0])
-        if n:  # levels are in random order, so evenly spaced rows are a random choice
+        if n:  # the levels are in random order, so evenly spaced rows are a random sample
             chosen = torch.arange(n, device=tokens.device) * tokens.shape[0] // n
             with torch.no_grad():
                 hidden, analytic = self._features(z[chosen], gamma[chosen], x_selfcond[chosen])
@@ -245,10 +245,10 @@ class DiffusionTask:
 
 
 class BoundTask:
-    """PLAID by its own objective: the variational bound, with a learned schedule and learned ends.
+    """PLAID by its own objective: the variational bound, with a learned schedule and learned end points.
 
-    The schedule is trained to minimise the variance of the estimate, not the bound, which does not depend on the
-    schedule. Its gradient is that of the squared loss.
+    The bound does not depend on the schedule. So the schedule is trained to minimise the variance of the estimate:
+    its gradient is that of the squared loss.
     """
 
     def __init__(self, config: PlaidConfig, bias_warmup: int = 0) -> None:
@@ -345,19 +345,26 @@ def transformer_loss(
     bfloat16: bool,
     total: float | None = None,
 ) -> Tensor:
-    """The weighted mean cross-entropy of targets (B, L) for the network's input `inputs` (B, L).
+    """The weighted mean cross-entropy of `targets` (B, L), given the network's `inputs` (B, L).
 
-    Positions of weight 0 (B, L) are not read out. The weighted sum is divided by `total`, by default the sum of
-    the weights.
+    `weights` is (B, L); positions of weight 0 are not read out. The weighted sum is divided by `total`, by default
+    the sum of the weights.
     """
     with torch.autocast(inputs.device.type, torch.bfloat16, enabled=bfloat16):
         hidden = network.features(inputs).flatten(0, 1)
     weights = (weights / (weights.sum() if total is None else total)).flatten()
-    counted = weights > 0
+    has_weight = weights > 0
     readout = network.output_linear
-    rows = hidden[counted].float()
+    rows = hidden[has_weight].float()
     return readout_loss(
-        rows, readout.weight, readout.bias, None, None, targets.flatten()[counted], bfloat16, weights[counted]
+        rows,
+        readout.weight,
+        readout.bias,
+        None,
+        None,
+        targets.flatten()[has_weight],
+        bfloat16,
+        weights[has_weight],
     )[0]
 
 
@@ -392,7 +399,7 @@ class AutoregressiveTask:
 
 
 class MaskedTask:
-    """Masked diffusion's bound: cross-entropy of masked tokens at a random mask share, weighted by 1/share."""
+    """The masked diffusion bound: cross-entropy of masked tokens at a random mask share, weighted by 1/share."""
 
     smallest_share = 0.02
 

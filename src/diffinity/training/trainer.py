@@ -38,17 +38,17 @@ from diffinity.training.tasks import (
     is_hidden_matrix,
 )
 
-EMBEDDING_BLOCKS = 12  # of documents, for the initial embeddings
+EMBEDDING_BLOCKS = 12  # blocks of documents that the initial embeddings are computed from
 ADJUSTABLE = ("steps", "cooldown", "peak", "mixed", "bfloat16")  # settings that a resumed run may change
 Kind = Literal["plaid", "plaid-bound", "autoregressive", "masked"]
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """All settings that determine a run, without the data; stored with the run and compared when it is resumed.
+    """All settings of a run; they are stored with the run and compared when it is resumed.
 
-    `steps` and `cooldown` may change between resumptions; the learning rate falls linearly to zero over the
-    last `cooldown` steps.
+    A resumed run may change the settings in `ADJUSTABLE`. The learning rate falls linearly to zero over the last
+    `cooldown` steps.
 
     >>> TrainingSettings(steps=9000).rate(8999) < TrainingSettings(steps=9000).rate(200)
     True
@@ -66,7 +66,7 @@ class TrainingSettings:
     cooldown: int = 8_000
     muon_lr: float = 0.02
     adam_lr: float = 2e-3
-    peak: float = 1.0  # peak learning rate as a factor on the two above; below 1 to start from a finished model
+    peak: float = 1.0  # factor on both peak learning rates; below 1 to start from a finished model
     bias_warmup: int = 1_500
     mixed: float = 0.75
     clip: float = 1.0
@@ -166,10 +166,10 @@ class Trainer:
                 self._start_embeddings(self.task.network.embedding_matrix.matrix)
             return
         progress, settings, parts = saved
-        ours, theirs = _plain(self.settings), {**_plain(TrainingSettings()), **settings}
-        different = [name for name in ours if name not in ADJUSTABLE and ours[name] != theirs[name]]
-        if different:
-            changes = ", ".join(f"{name} was {theirs[name]!r} and is {ours[name]!r}" for name in different)
+        current, stored = _plain(self.settings), {**_plain(TrainingSettings()), **settings}
+        changed = [name for name in current if name not in ADJUSTABLE and current[name] != stored[name]]
+        if changed:
+            changes = ", ".join(f"{name} was {stored[name]!r} and is {current[name]!r}" for name in changed)
             raise CheckpointError(f"{self.folder} holds a run with other settings ({changes}); use another folder")
         self.task.network.load_state_dict(parts["network"])
         self.average = parts["average"]
@@ -234,7 +234,10 @@ class Trainer:
                 running = loss if running is None else 0.98 * running + 0.02 * loss
                 elapsed = time.monotonic() - started
                 self.progress = Progress(
-                    self.progress.step + 1, self.progress.tokens + tokens.numel(), seconds_before + elapsed, cursor
+                    self.progress.step + 1,
+                    self.progress.tokens + tokens.numel(),
+                    seconds_before + elapsed,
+                    cursor,
                 )
                 step = self.progress.step
                 is_last = step == self.settings.steps
@@ -260,7 +263,7 @@ class Trainer:
         if not torch.isfinite(loss):
             raise CheckpointError(
                 f"the loss is {loss.item()} at step {self.progress.step}: lower the learning rates "
-                "(the last checkpoint is from before)"
+                "(the last checkpoint is from an earlier step)"
             )
         loss.backward()  # type: ignore[no-untyped-call]
         trained = [p for p in network.parameters() if p.grad is not None]
@@ -277,8 +280,8 @@ class Trainer:
             optimizer.zero_grad(set_to_none=True)
         decay = min(self.settings.ema, (1 + self.progress.step) / (10 + self.progress.step))
         with torch.no_grad():
-            named = dict(network.named_parameters())
-            torch._foreach_lerp_(list(self.average.values()), [named[n] for n in self.average], 1 - decay)
+            parameters = dict(network.named_parameters())
+            torch._foreach_lerp_(list(self.average.values()), [parameters[n] for n in self.average], 1 - decay)
         return float(loss.detach())
 
     @contextmanager
@@ -327,7 +330,7 @@ class Trainer:
 
 
 def check_same_kind(kind: str, model: PretrainedLM) -> None:
-    """Refuse a model of another kind than the model to be trained.
+    """Refuse to start from a model of another kind than the run.
 
     A masked model may start from an autoregressive model: the network is the same without the causal mask.
     """
@@ -338,7 +341,7 @@ def check_same_kind(kind: str, model: PretrainedLM) -> None:
 
 
 def make_optimizers(network: nn.Module, settings: TrainingSettings) -> list[optim.Optimizer]:
-    """Muon for the matrices inside the blocks, AdamW for everything else."""
+    """Muon for the matrices inside the blocks, AdamW for all other parameters."""
     hidden = [p for name, p in network.named_parameters() if p.requires_grad and is_hidden_matrix(name, p)]
     other_parameters = [
         p for name, p in network.named_parameters() if p.requires_grad and not is_hidden_matrix(name, p)
@@ -354,7 +357,7 @@ def make_optimizers(network: nn.Module, settings: TrainingSettings) -> list[opti
 
 
 def step_generator(seed: int, step: int, process: int) -> torch.Generator:
-    """The source of all randomness of one step."""
+    """The random generator of one step."""
     state = np.random.SeedSequence((seed, step, process)).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
 
@@ -391,11 +394,11 @@ def _plain(settings: TrainingSettings) -> dict[str, Any]:
     return plain
 
 
-def _validation_batches(texts: list[str], like: Batches) -> list[Tensor]:
+def _validation_batches(texts: list[str], batches: Batches) -> list[Tensor]:
     """All held-out documents as batches."""
 
     class Fixed:
         def block(self, index: int) -> list[str]:
             return texts
 
-    return dataclasses.replace(like, source=Fixed()).block(0)
+    return dataclasses.replace(batches, source=Fixed()).block(0)

@@ -1,8 +1,8 @@
 """The dynamic programme as Triton kernels, for a GPU; in Triton's interpreter on the CPU, for tests.
 
-A step in closed form takes six launches independent of the length, reads the logits twice and never waits for the
-host: class sums, weights, recursions, posterior, q·E over parts of the vocabulary, their sum. Results are bitwise
-reproducible, and a sample does not depend on its batch.
+A step in closed form takes six launches, for any length: class sums, weights, recursions, posterior, q·E over
+parts of the vocabulary, and the sum of these parts. It reads the logits twice and never waits for the host.
+Results are bitwise reproducible, and a sample does not depend on its batch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From logits to class and group weights: one pass over the logits in their own type, then small sums in float64.
 
-For every segment of a class the kernel stores the largest logit and the sum of exponentials relative to it, so
-nothing underflows for any logits, and no second pass in log space is needed.
+For every segment of a class the kernel stores the largest logit and the sum of exponentials relative to it. So no
+logits can cause underflow, and no second pass in log space is needed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _tile_of_segments(
     BEST: tl.constexpr,
     ACC: tl.constexpr,
 ):
-    """Peak and sum (or with BEST peak and its token) of a tile's segments, at each of n_rows positions."""
+    """Peak and sum (with BEST: peak and its token) of the segments of a tile, at each of n_rows positions."""
     rows: tl.constexpr = TILE // WIDTH
     at = tl.load(field(arena, TILE_ROWS) + tile) + tl.arange(0, rows)
     segment = tl.load(field(arena, ROW_SEGMENT) + at)
@@ -91,7 +91,7 @@ def segment_sums(
     logits,  # (B, L, V)
     classes,
     class_base,  # (B,)
-    wanted,  # (B,): where it is not −inf nothing is done; only with PREDICATE
+    predicate,  # (B,): only samples where it is −inf are processed; used only with PREDICATE
     peaks,  # (B, L, segments), out
     sums,  # (B, L, segments), out: Σ exp(x − peak), or the token of the peak
     length,
@@ -110,7 +110,7 @@ def segment_sums(
     n_rows = tl.minimum(length - begin, ROWS)
     offset = sample.to(tl.int64) * length + begin
     if PREDICATE:
-        if tl.load(wanted + sample) > -INFINITY:
+        if tl.load(predicate + sample) > -INFINITY:
             n_rows = 0
     if tile < tl.load(arena + N_TILES):
         x, p, s = logits + offset * vocab, peaks + offset * n_segments, sums + offset * n_segments
@@ -130,10 +130,10 @@ def segment_sums(
 
 
 @triton.jit
-def _merge(peaks, sums, index, some):
+def _merge(peaks, sums, index, mask):
     """Peak and sum of exponentials over the entries of each piece, in float64."""
-    peak = tl.load(peaks + index, mask=some, other=-INFINITY).to(tl.float64)
-    total = tl.load(sums + index, mask=some, other=0.0).to(tl.float64)
+    peak = tl.load(peaks + index, mask=mask, other=-INFINITY).to(tl.float64)
+    total = tl.load(sums + index, mask=mask, other=0.0).to(tl.float64)
     top = tl.max(peak, axis=1)
     safe = tl.where(top > -INFINITY, top, 0.0)
     return top, tl.sum(total * tl.exp(peak - safe[:, None]), axis=1)
@@ -147,10 +147,10 @@ def weigh(
     class_base,  # (B,)
     class_log,  # (B, L, class nodes), out: logarithms of the class sums, not normalised
     weight,  # (B, L, class nodes), out: class sums over the position's scale
-    grouped,  # (B, L, group nodes), out: sums of weights over groups, the last 0; with LOG_GROUPS their logarithms
+    grouped,  # (B, L, group nodes), out: sums of weights over groups, the last is 0; with LOG_GROUPS logarithms
     log_norm,  # (B, L), out: logarithm of the sum over all tokens; 0 for probabilities
-    log_scale,  # (B, L), out: logarithm of the position's scale, as a rule that of the largest useful class
-    drift,  # (B, L), int32, out: by how many binary digits the position can make masses larger or smaller, at most
+    log_scale,  # (B, L), out: logarithm of the position's scale, usually that of the largest useful class
+    drift,  # (B, L), int32, out: the maximum change of masses at the position, in binary digits
     length,
     n_segments,
     class_nodes,
@@ -162,7 +162,7 @@ def weigh(
     """Grid (B·L,)."""
     row = tl.program_id(0).to(tl.int64)
     arena = classes + tl.load(class_base + row // length)
-    # The header is read at once: reads in sequence would take longer than the sums.
+    # All header fields are read together: reads in sequence would take longer than the sums.
     n = tl.load(arena + N_CLASSES)
     tree, group_tree, useful = field(arena, CLASS_TREE), field(arena, GROUP_TREE), field(arena, USEFUL)
     first, end = level_of(tree, 0)
@@ -203,12 +203,12 @@ def weigh(
         log_sum = tl.where(total > 0, peak + tl.log(tl.where(total > 0, total, 1.0)), -INFINITY)
         tl.store(class_log + c, log_sum, mask=c < n)
         best = tl.maximum(best, log_sum)
-        leads = tl.load(useful + c, mask=c < n, other=0) != 0
-        best_useful = tl.maximum(best_useful, tl.where(leads, log_sum, -INFINITY))
-        least_useful = tl.minimum(least_useful, tl.where(leads & (log_sum > -INFINITY), log_sum, INFINITY))
-    most, scale = tl.max(best, axis=0), tl.max(best_useful, axis=0)
-    most = tl.where(most > -INFINITY, most, 0.0)
-    scale = tl.where(scale > -INFINITY, scale, most)
+        is_useful = tl.load(useful + c, mask=c < n, other=0) != 0
+        best_useful = tl.maximum(best_useful, tl.where(is_useful, log_sum, -INFINITY))
+        least_useful = tl.minimum(least_useful, tl.where(is_useful & (log_sum > -INFINITY), log_sum, INFINITY))
+    largest, scale = tl.max(best, axis=0), tl.max(best_useful, axis=0)
+    largest = tl.where(largest > -INFINITY, largest, 0.0)
+    scale = tl.where(scale > -INFINITY, scale, largest)
     # If classes differ by more than float64 can represent below 1, the largest weights are far above 1 instead.
     least = tl.minimum(tl.min(least_useful, axis=0), scale)
     excess = scale - least - NATS_BELOW_ONE
@@ -217,16 +217,16 @@ def weigh(
     nats = tl.maximum(above + tl.log(n.to(tl.float64)), tl.minimum(scale - least, MOST_NATS))
     tl.store(drift + row, (nats * BITS_OF_A_NAT).to(tl.int32) + 1)
     tl.debug_barrier()  # the loop below may have another thread layout
-    all_of_it = tl.zeros((PIECES,), tl.float64)
+    relative_sum = tl.zeros((PIECES,), tl.float64)
     for start in range(0, n, PIECES):
         c = start + tl.arange(0, PIECES)
         log_sum = tl.load(class_log + c, mask=c < n, other=-INFINITY)
-        all_of_it += tl.exp(log_sum - most)
-        leads = tl.load(useful + c, mask=c < n, other=0) != 0
-        tl.store(weight + c, tl.where(leads, tl.exp(log_sum - scale), 0.0), mask=c < n)
+        relative_sum += tl.exp(log_sum - largest)
+        is_useful = tl.load(useful + c, mask=c < n, other=0) != 0
+        tl.store(weight + c, tl.where(is_useful, tl.exp(log_sum - scale), 0.0), mask=c < n)
     norm = 0.0 * scale
     if not FROM_PROBS:
-        norm = most + tl.log(tl.sum(all_of_it, axis=0))
+        norm = largest + tl.log(tl.sum(relative_sum, axis=0))
     tl.store(log_norm + row, norm)
     tl.store(log_scale + row, scale - norm)
     tl.debug_barrier()
@@ -267,10 +267,10 @@ def best_in_groups(
     classes,
     class_base,  # (B,)
     log_norm,  # (B, L)
-    wanted,  # (B,): where it is not −inf nothing is done; only with PREDICATE
+    predicate,  # (B,): only samples where it is −inf are processed; used only with PREDICATE
     class_value,  # (B, L, class nodes), scratch
     class_token,  # (B, L, class nodes), int32, scratch
-    group_value,  # (B, L, group nodes), out: log p of the most probable token, `floor` at least; the last −inf
+    group_value,  # (B, L, group nodes), out: log p of the most probable token, at least `floor`; the last is −inf
     group_token,  # (B, L, group nodes), int32, out
     length,
     n_segments,
@@ -284,7 +284,7 @@ def best_in_groups(
     row = tl.program_id(0).to(tl.int64)
     needed = True
     if PREDICATE:
-        needed = tl.load(wanted + row // length) == -INFINITY
+        needed = tl.load(predicate + row // length) == -INFINITY
     if needed:
         arena = classes + tl.load(class_base + row // length)
         peaks += row * n_segments

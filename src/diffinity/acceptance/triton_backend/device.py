@@ -18,8 +18,8 @@ from diffinity.acceptance.triton_backend.layout import ClassLayout, ProgrammeLay
 from diffinity.alignment.automaton import TokenAutomaton
 from diffinity.errors import InvalidArgument
 
-CACHE_BYTES = 1 << 30  # of automata kept on devices
-KEPT_BYTES = 1 << 26  # of masses stored for one sample: above this, only every √L-th position is stored
+CACHE_BYTES = 1 << 30  # maximum for the automata that stay on devices
+KEPT_BYTES = 1 << 26  # maximum for the masses of one sample; above it, only every √L-th position is stored
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Tier:
     """The variant of the recursions for a launch."""
 
     name: str
-    size: int  # rows of arrows in registers a direction, or pieces that threads add up at a time
+    size: int  # rows of arrows in registers per direction, or pieces that threads add up at a time
     num_warps: int
-    shared_bytes: int  # of shared memory, at most
-    second: int = 1  # pieces of a state, at most; of rows in registers only
-    limit: int = 0  # states that a text can meet, at most; of trees only
+    shared_bytes: int  # maximum of shared memory
+    second: int = 1  # maximum number of pieces of a state; only for rows in registers
+    limit: int = 0  # maximum number of states that a text can reach; only for trees
 
 
 GATHERED = tuple(
@@ -57,7 +57,7 @@ class Group:
 
     tier: Tier
     checkpointed: bool
-    which: Tensor  # (N,), int32
+    samples: Tensor  # (N,), int32: their indices in the batch
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Batch:
     programmes: Tensor  # int32
     programme_base: Tensor  # (B,), int64
     groups: tuple[Group, ...]
-    by_checkpointing: tuple[tuple[bool, Tensor], ...]  # the samples whose masses are not kept, and the others
+    by_checkpointing: tuple[tuple[bool, Tensor], ...]  # (checkpointed, samples)
     size: int
     length: int
     vocab: int
@@ -84,16 +84,16 @@ class Batch:
     alpha_nodes: int
     beta_nodes: int
     pair_nodes: int
-    all_alpha_nodes: int  # with those of samples whose masses are not kept
+    all_alpha_nodes: int  # including checkpointed samples
     all_beta_nodes: int
-    outside: Outside | None  # where all samples have one and the same
+    outside: Outside | None  # if all samples have the same classes
 
 
 @dataclass(frozen=True)
 class Outside:
     """The tokens outside an automaton's largest class."""
 
-    owner: Any  # whose classes they are
+    owner: Any  # the object that the classes belong to
     tokens: Tensor  # (R,), int32
 
     def embeddings(self, embedding: Tensor) -> Tensor:
@@ -107,7 +107,9 @@ class Outside:
 
 
 class DeviceCache:
-    """Uploaded data by owners; removed with any owner, and least recently used first when the cache is full.
+    """Uploaded data by owners. An entry is removed with any of its owners.
+
+    A full cache drops the least recently used entry.
 
     >>> cache = DeviceCache(limit=100)
     >>> owner = np.zeros(1)
@@ -174,10 +176,10 @@ def _combined(automata: Sequence[TokenAutomaton], length: int, device: torch.dev
     programmes = [_programme(automaton, length, device) for automaton in distinct]
     class_arena, class_base = _joined(classes, of_sample, device)
     programme_arena, programme_base = _joined(programmes, of_sample, device)
-    c: list[ClassLayout] = [uploaded.layout for uploaded in classes]
-    p: list[ProgrammeLayout] = [uploaded.layout for uploaded in programmes]
-    whole = [layout for layout in p if not _checkpointed(layout, length)]
-    groups = _groups([p[i] for i in of_sample], length, device)
+    class_layouts: list[ClassLayout] = [uploaded.layout for uploaded in classes]
+    programme_layouts: list[ProgrammeLayout] = [uploaded.layout for uploaded in programmes]
+    stored = [layout for layout in programme_layouts if not _checkpointed(layout, length)]
+    groups = _groups([programme_layouts[i] for i in of_sample], length, device)
     return Batch(
         class_arena,
         class_base,
@@ -187,30 +189,30 @@ def _combined(automata: Sequence[TokenAutomaton], length: int, device: torch.dev
         _by_checkpointing(groups),
         size=len(automata),
         length=length,
-        vocab=c[0].vocab,
-        n_tiles=max(layout.n_tiles for layout in c),
-        n_segments=max(layout.n_segments for layout in c),
-        n_classes=max(layout.n_classes for layout in c),
-        n_groups=max(1, *(layout.n_groups for layout in c)),
-        n_states=max(1, *(layout.n_states for layout in p)),
-        class_nodes=max(layout.class_nodes for layout in c),
-        group_nodes=max(layout.group_nodes for layout in c) + 1,  # the last is none
-        spread_nodes=max(layout.spread_nodes for layout in c),
-        alpha_nodes=max((layout.alpha_nodes for layout in whole), default=1),
-        beta_nodes=max((layout.beta_nodes for layout in whole), default=1),
-        pair_nodes=max(layout.pair_nodes for layout in p),
-        all_alpha_nodes=max(layout.alpha_nodes for layout in p),
-        all_beta_nodes=max(layout.beta_nodes for layout in p),
+        vocab=class_layouts[0].vocab,
+        n_tiles=max(layout.n_tiles for layout in class_layouts),
+        n_segments=max(layout.n_segments for layout in class_layouts),
+        n_classes=max(layout.n_classes for layout in class_layouts),
+        n_groups=max(1, *(layout.n_groups for layout in class_layouts)),
+        n_states=max(1, *(layout.n_states for layout in programme_layouts)),
+        class_nodes=max(layout.class_nodes for layout in class_layouts),
+        group_nodes=max(layout.group_nodes for layout in class_layouts) + 1,  # the last node is no group
+        spread_nodes=max(layout.spread_nodes for layout in class_layouts),
+        alpha_nodes=max((layout.alpha_nodes for layout in stored), default=1),
+        beta_nodes=max((layout.beta_nodes for layout in stored), default=1),
+        pair_nodes=max(layout.pair_nodes for layout in programme_layouts),
+        all_alpha_nodes=max(layout.alpha_nodes for layout in programme_layouts),
+        all_beta_nodes=max(layout.beta_nodes for layout in programme_layouts),
         outside=_outside(distinct, classes),
     )
 
 
 def _outside(automata: Sequence[TokenAutomaton], classes: Sequence[Uploaded]) -> Outside | None:
-    made: ClassLayout = classes[0].layout
-    if made.n_outside == 0 or any(other is not classes[0] for other in classes):
+    class_layout: ClassLayout = classes[0].layout
+    if class_layout.n_outside == 0 or any(other is not classes[0] for other in classes):
         return None
-    begin = int(made.arena[layout.OUTSIDE])
-    tokens = torch.from_numpy(made.arena[begin : begin + made.n_outside])
+    begin = int(class_layout.arena[layout.OUTSIDE])
+    tokens = torch.from_numpy(class_layout.arena[begin : begin + class_layout.n_outside])
     return Outside(automata[0].edges, tokens.to(classes[0].arena.device))
 
 
@@ -230,8 +232,8 @@ def _programme(automaton: TokenAutomaton, length: int, device: torch.device) -> 
     return uploaded
 
 
-def _upload(made: ClassLayout | ProgrammeLayout, device: torch.device) -> Uploaded:
-    return Uploaded(made, torch.from_numpy(made.arena).to(device))
+def _upload(automaton_layout: ClassLayout | ProgrammeLayout, device: torch.device) -> Uploaded:
+    return Uploaded(automaton_layout, torch.from_numpy(automaton_layout.arena).to(device))
 
 
 def _joined(parts: Sequence[Uploaded], of_sample: Any, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -243,7 +245,7 @@ def _joined(parts: Sequence[Uploaded], of_sample: Any, device: torch.device) -> 
 
 
 def tier_of(programme: ProgrammeLayout) -> Tier:
-    """The tier of an automaton. It depends only on the automaton, so that a sample is the same in every batch."""
+    """The tier of an automaton. It depends on nothing else, so a sample's result is the same in every batch."""
     if programme.gathered is not None:
         return GATHERED[layout.GATHERED_SHAPES.index(programme.gathered)]
     for tier in (TREE_128, TREE_512):
@@ -261,15 +263,15 @@ def _checkpointed(programme: ProgrammeLayout, length: int) -> bool:
 
 
 def _groups(programmes: Sequence[ProgrammeLayout], length: int, device: torch.device) -> tuple[Group, ...]:
-    which: dict[tuple[Tier, bool], list[int]] = {}
+    members: dict[tuple[Tier, bool], list[int]] = {}
     for i, programme in enumerate(programmes):
-        which.setdefault((tier_of(programme), _checkpointed(programme, length)), []).append(i)
+        members.setdefault((tier_of(programme), _checkpointed(programme, length)), []).append(i)
     return tuple(
         Group(tier, checkpointed, torch.tensor(samples, dtype=torch.int32).to(device))
-        for (tier, checkpointed), samples in which.items()
+        for (tier, checkpointed), samples in members.items()
     )
 
 
 def _by_checkpointing(groups: Sequence[Group]) -> tuple[tuple[bool, Tensor], ...]:
-    which = {flag: [group.which for group in groups if group.checkpointed == flag] for flag in (False, True)}
-    return tuple((flag, torch.cat(samples)) for flag, samples in which.items() if samples)
+    members = {flag: [group.samples for group in groups if group.checkpointed == flag] for flag in (False, True)}
+    return tuple((flag, torch.cat(samples)) for flag, samples in members.items() if samples)

@@ -1,12 +1,12 @@
 """The recursions of automata whose arrows fit in the registers of one program, both directions at once.
 
-The arrows into every state are pieces of eight, a row of a table that stays in registers for all positions. A step
-gathers the masses of their tails through shared memory, multiplies by weights that were read one position ahead,
-and adds up. The rows of the backward direction are below those of the forward direction, so one chain of L steps
-computes both.
+The arrows into every state are cut into pieces of eight. A piece is a row of a table that stays in registers for
+all positions. A step gathers the masses of the tails through shared memory, multiplies them by weights that were
+read one position ahead, and adds up. The rows of the backward direction are below those of the forward direction,
+so one chain of L steps computes both.
 
-Masses are rescaled by powers of two, which loses no digits. Finding the largest mass takes as long as a step, so
-it is computed only as often as the masses could have drifted too far: `drift` bounds the change at one position.
+Masses are rescaled by powers of two, which loses no digits. Finding the largest mass takes as long as a step. So
+it is computed only when the masses could have drifted too far: `drift` bounds the change at one position.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _shift(mass, rows):
 
 @triton.jit
 def _advance(mass, weight, index, merge, MAX: tl.constexpr, SECOND: tl.constexpr):
-    """One step of all rows: pieces of arrows, and where SECOND > 1 the pieces of each state."""
+    """One step of all rows: sums over pieces of arrows, then (SECOND > 1) over the pieces of each state."""
     rows: tl.constexpr = index.shape[1]
     tails = tl.reshape(tl.gather(mass, tl.reshape(index, (FAN_IN * rows,)), axis=0), (FAN_IN, rows))
     if MAX:
@@ -76,13 +76,13 @@ def _advance(mass, weight, index, merge, MAX: tl.constexpr, SECOND: tl.constexpr
 
 @triton.jit(do_not_specialize=SIZES)
 def recursions_gathered(
-    which,  # the samples of this launch
+    samples,  # the samples of this launch
     programmes,
     programme_base,  # (B,)
     grouped,  # (B, L, group nodes)
     log_scale,  # (B, L)
-    drift,  # (B, L), int32: binary digits that a position can move masses by, at most
-    wanted,  # (B,): where it is not −inf nothing is done; only with PREDICATE
+    drift,  # (B, L), int32: the maximum change of masses at a position, in binary digits
+    predicate,  # (B,): only samples where it is −inf are processed; used only with PREDICATE
     alpha,  # (B, L+1, alpha nodes), out
     beta,  # (B, L+1, beta nodes), out
     log_p_language,  # (B,), out
@@ -99,10 +99,10 @@ def recursions_gathered(
     """Grid (samples,)."""
     none: tl.constexpr = -INFINITY if MAX else 0.0
     rows: tl.constexpr = 2 * ROWS if BACKWARD else ROWS
-    sample = tl.load(which + tl.program_id(0)).to(tl.int64)
+    sample = tl.load(samples + tl.program_id(0)).to(tl.int64)
     steps = length
     if PREDICATE:
-        steps = tl.where(tl.load(wanted + sample) > -INFINITY, 0, length)
+        steps = tl.where(tl.load(predicate + sample) > -INFINITY, 0, length)
     arena = programmes + tl.load(programme_base + sample)
     n = tl.load(arena + N_STATES)
     live = field(arena, LIVE)
@@ -111,7 +111,7 @@ def recursions_gathered(
     entry = tl.arange(0, FAN_IN)[:, None] * (2 * ROWS) + row[None, :]  # (FAN_IN, rows): a thread has whole rows
     index = tl.load(table + entry)
     group = tl.load(table + 2 * ROWS * FAN_IN + entry)
-    group = tl.where(group < 0, group_nodes - 1, group)  # the last is none
+    group = tl.where(group < 0, group_nodes - 1, group)  # the last node is no group
     merge = tl.load(table + 4 * ROWS * FAN_IN + tl.arange(0, SECOND)[:, None] * (2 * ROWS) + row[None, :])
     back = row >= ROWS
     ahead = row < ROWS
@@ -126,9 +126,9 @@ def recursions_gathered(
     unfinished = True
     while unfinished:
         narrowed = real & (row >= tl.where(attempt > 0, ROWS, rows))  # to states that have forward mass
-        there = is_live(live, n, tl.where(back, length, 0), state, real)
+        is_start = is_live(live, n, tl.where(back, length, 0), state, real)
         reached = tl.load(alpha + length * alpha_nodes + state, mask=narrowed, other=1.0)
-        mass = tl.where(there & (reached != 0.0), 0.0 if MAX else 1.0, none).to(tl.float64)
+        mass = tl.where(is_start & (reached != 0.0), 0.0 if MAX else 1.0, none).to(tl.float64)
         tl.store(alpha + state, mass, mask=real & ahead)
         if BACKWARD:
             tl.store(beta + length * beta_nodes + state, mass, mask=real & back)
@@ -151,13 +151,13 @@ def recursions_gathered(
             if not MAX:
                 unseen += 1
                 if unseen == every:
-                    forth = _shift(mass, ahead)
-                    shifted += forth
-                    factor = power_of_two(-forth)
+                    shift = _shift(mass, ahead)
+                    shifted += shift
+                    factor = power_of_two(-shift)
                     if BACKWARD:
-                        home = _shift(mass, back)
-                        shifted_back += home
-                        factor = tl.where(back, power_of_two(-home), factor)
+                        back_shift = _shift(mass, back)
+                        shifted_back += back_shift
+                        factor = tl.where(back, power_of_two(-back_shift), factor)
                     mass *= factor
                     unseen *= 0
             tl.store(alpha + (k + 1) * alpha_nodes + state, mass, mask=real & ahead)
@@ -170,9 +170,9 @@ def recursions_gathered(
         else:
             value = log_of(tl.sum(tl.where(back, 0.0, mass), axis=0), shifted, scales)
         if BACKWARD:
-            other = log_of(tl.sum(tl.where(back, mass, 0.0), axis=0), shifted_back, scales)
+            backward_value = log_of(tl.sum(tl.where(back, mass, 0.0), axis=0), shifted_back, scales)
             # Masses of unreachable states may have made masses of reachable states underflow.
-            unfinished = (other < value - LOST) & (value > -INFINITY) & (attempt == 0)
+            unfinished = (backward_value < value - LOST) & (value > -INFINITY) & (attempt == 0)
             attempt += 1
             tl.debug_barrier()
         if PREDICATE:

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 import triton
 
-ROWS = 8  # positions for which a program of a pass over the scores reads its token ids once, at most
-PROGRAMS = 1024  # of a pass over the scores: fewer would leave a GPU idle
+ROWS = 8  # maximum number of positions for which a program reads its token ids once, in a pass over the scores
+PROGRAMS = 1024  # minimum number of programs in a pass over the scores: fewer would leave a GPU idle
 PIECES = 128  # pieces of a tree that a program adds up at a time, one per thread
 BLOCK = 256
-WARP_BLOCK = 64  # of a program of one warp, whose steps depend on each other
+WARP_BLOCK = 64  # block size of a program of one warp, whose steps depend on each other
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, num_warps: int = 4, **constants: Any) -> None:

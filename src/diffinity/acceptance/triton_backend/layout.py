@@ -24,9 +24,9 @@ TILE = 1024  # tokens that a program of the first pass reads at a time, and the 
 CHUNK = 8192  # neighbouring tokens that may share a segment: their logits fit into the first-level cache
 # The maximum number of pieces of arrows per direction in a program's registers, and of pieces of one state.
 GATHERED_SHAPES = ((16, 1), (32, 4), (128, 4), (256, 8))
-TREE_LIMIT = 1 << 17  # states of the largest tier
+TREE_LIMIT = 1 << 17  # maximum number of states, for the largest tier
 HEADER = 24
-MOST_OUTSIDE = 0.75  # of the vocabulary, up to which the tokens outside the largest class are listed
+MOST_OUTSIDE = 0.75  # maximum share of the vocabulary for which tokens outside the largest class are listed
 FOUR = 4  # segment widths are powers of four
 
 
@@ -68,7 +68,7 @@ class Tree:
     Row r is node r; partial results are the nodes after the rows.
     """
 
-    index: I32  # (pieces, FAN_IN): what a piece adds up, −1 for nothing; nodes from the second level on
+    index: I32  # (pieces, FAN_IN): the entries that a piece adds up (nodes from the second level on), −1 for none
     second: I32  # (pieces of the first level, FAN_IN): the other index of an entry
     destination: I32  # (pieces,): the node that a piece's result goes to
     levels: tuple[int, ...]  # where the pieces of each level begin, and the number of pieces
@@ -76,7 +76,7 @@ class Tree:
 
 
 def tree_of(first: NDArray[np.integer], index: NDArray[np.integer], second: NDArray[np.integer]) -> Tree:
-    """The tree over rows whose entries are index[first[r]:first[r+1]], and `second` alike.
+    """The tree over rows with the entries index[first[r]:first[r+1]] and second[first[r]:first[r+1]].
 
     >>> tree = tree_of(np.array([0, 2, 11]), np.arange(11), np.arange(11))
     >>> tree.levels, tree.destination.tolist(), tree.n_nodes
@@ -88,7 +88,7 @@ def tree_of(first: NDArray[np.integer], index: NDArray[np.integer], second: NDAr
     destinations: list[I32] = []
     starts: I64 = np.asarray(first[:-1], np.int64)
     sizes: I64 = np.asarray(first[1:], np.int64) - starts
-    entries, other = np.asarray(index, np.int32), np.asarray(second, np.int32)
+    entries, second_entries = np.asarray(index, np.int32), np.asarray(second, np.int32)
     seconds = np.zeros(0, np.int32)
     while len(rows) or not indices:
         pieces = np.maximum(1, -(-sizes // FAN_IN))
@@ -102,15 +102,15 @@ def tree_of(first: NDArray[np.integer], index: NDArray[np.integer], second: NDAr
         padded[at] = entries[source]
         if not indices:
             seconds = np.zeros_like(padded)
-            seconds[at] = other[source]
+            seconds[at] = second_entries[source]
         indices.append(padded)
-        whole = pieces == 1
+        is_complete = pieces == 1
         destination = np.repeat(rows, pieces)
-        partial = np.repeat(~whole, pieces)
+        partial = np.repeat(~is_complete, pieces)
         destination[partial] = n_nodes + np.arange(int(partial.sum()))
         destinations.append(destination.astype(np.int32))
         levels.append(levels[-1] + n_pieces)
-        rows, sizes = rows[~whole], pieces[~whole]
+        rows, sizes = rows[~is_complete], pieces[~is_complete]
         starts, entries = np.cumsum(sizes) - sizes, destination[partial].astype(np.int32)
         n_nodes += int(partial.sum())
     return Tree(np.concatenate(indices), seconds, np.concatenate(destinations), tuple(levels), n_nodes)
@@ -129,7 +129,7 @@ class ClassLayout:
     n_groups: int
     n_classes: int
     vocab: int
-    n_outside: int  # tokens outside the largest class, 0 if they are too many to be listed
+    n_outside: int  # number of tokens outside the largest class; 0 if there are too many to list
 
 
 # Fields of the header of a ClassLayout; `trees.py` has the same numbers.
@@ -141,8 +141,8 @@ LARGEST, OUTSIDE = 16, 17
 def class_layout(automaton: TokenAutomaton) -> ClassLayout:
     """The layout of an automaton's classes and groups.
 
-    A class is cut into segments: tokens of one chunk of neighbours, `TILE` at most. A program of the first pass
-    reads a tile: segments of like width, `TILE` tokens together.
+    A class is cut into segments: at most `TILE` tokens of one chunk of neighbours. A program of the first pass
+    reads a tile: segments of similar width, `TILE` tokens in total.
     """
     order, first = automaton.tokens_by_class
     segment_first, class_segments = _segments(order, first)
@@ -155,10 +155,10 @@ def class_layout(automaton: TokenAutomaton) -> ClassLayout:
         members = members[np.argsort(order[segment_first[members]], kind="stable")]  # neighbouring tokens together
         rows = TILE // FOUR**w
         for i in range(0, len(members), rows):
-            some = np.full(rows, -1, np.int32)
-            some[: len(members[i : i + rows])] = members[i : i + rows]
+            tile = np.full(rows, -1, np.int32)
+            tile[: len(members[i : i + rows])] = members[i : i + rows]
             tile_width.append(w)
-            tile_segments.append(some)
+            tile_segments.append(tile)
     edges = automaton.edges
     n_classes, n_groups = automaton.n_classes, edges.n_groups
     classes = tree_of(class_segments, np.arange(len(sizes)), np.arange(len(sizes)))
@@ -203,7 +203,7 @@ def class_layout(automaton: TokenAutomaton) -> ClassLayout:
 
 
 def _segments(order: I64, first: I64) -> tuple[I64, I64]:
-    """Where segments begin among the tokens sorted by class, (N+1,), and the segments of each class, (C+1,)."""
+    """The first token of each segment (N+1,), in order of classes; the first segment of each class (C+1,)."""
     starts = np.zeros(len(order), np.bool_)
     starts[first[:-1][first[:-1] < len(order)]] = True
     starts[1:] |= np.diff(order // CHUNK) != 0
@@ -226,8 +226,8 @@ class ProgrammeLayout:
     beta_nodes: int
     pair_nodes: int
     in_pieces: int
-    levels: int  # of the deeper of the trees that the recursions add up
-    gathered: tuple[int, int] | None  # of `GATHERED_SHAPES` the first that its arrows fit into
+    levels: int  # of the deeper one of the two trees of the recursions
+    gathered: tuple[int, int] | None  # the first of `GATHERED_SHAPES` that its arrows fit into
 
 
 # Fields of the header of a ProgrammeLayout; `trees.py` has the same numbers.
@@ -237,15 +237,16 @@ N_STATES, LIVE, GATHERED, IN_TREE, OUT_TREE, PAIR_TREE, IN_FIRST, IN_TAIL, IN_GR
 def programme_layout(automaton: TokenAutomaton, length: int) -> ProgrammeLayout:
     """The layout of the programme over texts of `length` tokens, without unreachable states."""
     live = automaton.live(length)
-    met = np.flatnonzero(live.any(axis=0))
-    met = met[np.argsort(live[:, met].argmax(axis=0), kind="stable")]  # states of similar positions together
+    reachable = np.flatnonzero(live.any(axis=0))
+    # States of similar positions are next to each other.
+    reachable = reachable[np.argsort(live[:, reachable].argmax(axis=0), kind="stable")]
     number = np.full(automaton.n_states, -1, np.int64)
-    number[met] = np.arange(len(met))
+    number[reachable] = np.arange(len(reachable))
     edges = automaton.edges
     between = np.flatnonzero((number[edges.tail] >= 0) & (number[edges.head] >= 0))
     tail, head = number[edges.tail[between]], number[edges.head[between]]
     group = edges.group[between].astype(np.int64)
-    n, states = len(met), np.arange(len(met) + 1)
+    n, states = len(reachable), np.arange(len(reachable) + 1)
     by_head, by_tail = np.lexsort((tail, group, head)), np.lexsort((head, group, tail))
     by_group = np.lexsort((head, tail, group))
     in_first = np.searchsorted(head[by_head], states)
@@ -256,7 +257,7 @@ def programme_layout(automaton: TokenAutomaton, length: int) -> ProgrammeLayout:
     pairs = tree_of(group_first, tail[by_group], head[by_group])
     arena = Arena()
     arena.set(N_STATES, n)
-    arena.put(LIVE, _bits(live[:, met]))
+    arena.put(LIVE, _bits(live[:, reachable]))
     gathered = _gathered_shape(in_first, out_first)
     if gathered is not None:
         arena.put(GATHERED, _gathered_table([(in_first, into), (out_first, out)], *gathered))
@@ -295,9 +296,9 @@ def _gathered_shape(*firsts: NDArray[np.integer]) -> tuple[int, int] | None:
 
 
 def _gathered_table(directions: Sequence[tuple[NDArray[np.integer], Tree]], rows: int, second: int) -> I32:
-    """Indices (FAN_IN, 2, rows) of masses, groups alike (−1 for none), pieces (second, 2, rows) of states.
+    """Indices of masses (FAN_IN, 2, rows), groups of the same shape, pieces of states (second, 2, rows).
 
-    The last row is empty: it represents missing pieces of a state.
+    A missing group is −1. The last row is empty: it represents missing pieces of a state.
     """
     index = np.zeros((FAN_IN, 2, rows), np.int32)
     group = np.full((FAN_IN, 2, rows), -1, np.int32)

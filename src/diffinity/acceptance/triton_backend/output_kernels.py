@@ -34,27 +34,27 @@ from diffinity.acceptance.triton_backend.trees import (
 def _store_bias(bias, rest, at, value, mask):
     """A float64 as a float32 and the remainder (0 if it is infinite)."""
     large = value.to(tl.float32)
-    left = tl.where(large == -INFINITY, 0.0, value - large.to(tl.float64))
+    remainder = tl.where(large == -INFINITY, 0.0, value - large.to(tl.float64))
     tl.store(bias + at, large.to(bias.dtype.element_ty), mask=mask)
-    tl.store(rest + at, left.to(rest.dtype.element_ty), mask=mask)
+    tl.store(rest + at, remainder.to(rest.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def _factor(alpha, reached, beta, n, PIECES: tl.constexpr):
-    """The power of two that brings products of masses near 1: they may have drifted, and must not underflow."""
+    """The power of two that brings products of masses near 1: drifted masses must not underflow."""
     largest, after = tl.zeros((PIECES,), tl.float64), tl.zeros((PIECES,), tl.float64)
     for start in range(0, n, PIECES):
         s = start + tl.arange(0, PIECES)
         largest = tl.maximum(largest, tl.load(alpha + s, mask=s < n, other=0.0))
-        some = tl.load(reached + s, mask=s < n, other=0.0) != 0.0
-        after = tl.maximum(after, tl.load(beta + s, mask=some, other=0.0))
+        has_mass = tl.load(reached + s, mask=s < n, other=0.0) != 0.0
+        after = tl.maximum(after, tl.load(beta + s, mask=has_mass, other=0.0))
     exponent = exponent_of(tl.max(largest, axis=0)) + exponent_of(tl.max(after, axis=0))
     return power_of_two(-tl.minimum(tl.maximum(exponent, -1000), 1000))
 
 
 @triton.jit(do_not_specialize=SIZES)
 def posterior(
-    which,  # the samples of this launch
+    samples,  # the samples of this launch
     programmes,
     programme_base,  # (B,)
     classes,
@@ -66,10 +66,10 @@ def posterior(
     weight,  # (B, L, class nodes)
     log_norm,  # (B, L)
     log_p_language,  # (B,)
-    share,  # (B, L, pair nodes): Σ α·β over the arrows of each group; in with SHARED, else out
+    share,  # (B, L, pair nodes): Σ α·β over the arrows of each group; an input with SHARED, otherwise an output
     spread,  # (B, L, spread nodes), scratch: the same over the groups of each class
     bias,  # (B, L, C), out: log q − logit of the tokens of a class
-    rest,  # (B, L, C), out: what is left of it
+    rest,  # (B, L, C), out: the remainder of the bias after rounding to float32
     length,
     alpha_nodes,
     beta_nodes,
@@ -82,14 +82,14 @@ def posterior(
     PIECES: tl.constexpr,
 ):
     """Grid (samples·L,)."""
-    sample, k = tl.load(which + tl.program_id(0) // length).to(tl.int64), tl.program_id(0) % length
+    sample, k = tl.load(samples + tl.program_id(0) // length).to(tl.int64), tl.program_id(0) % length
     row = sample * length + k
     arena = classes + tl.load(class_base + sample)
     programme = programmes + tl.load(programme_base + sample)
-    # The headers are read at once, as far as possible.
+    # As many header fields as possible are read together.
     n, n_groups, n_states = tl.load(arena + N_CLASSES), tl.load(arena + N_GROUPS), tl.load(programme + N_STATES)
     spread_tree = field(arena, SPREAD_TREE)
-    value_of_all, unchanged = tl.load(log_p_language + sample), -tl.load(log_norm + row)
+    log_p, unchanged = tl.load(log_p_language + sample), -tl.load(log_norm + row)
     grouped += row * group_nodes
     share += row * pair_nodes
     spread += row * spread_nodes
@@ -106,16 +106,16 @@ def posterior(
         total += part * tl.load(grouped + g, mask=g < n_groups, other=0.0)
     norm = tl.sum(total, axis=0)
     add_up_array(arena, spread_tree, share, spread, PIECES)
-    possible = (value_of_all > -INFINITY) & (norm > 0)
+    possible = (log_p > -INFINITY) & (norm > 0)
     log_total = tl.log(tl.where(norm > 0, norm, 1.0))
     for start in range(0, n, PIECES):
         c = start + tl.arange(0, PIECES)
         w = tl.load(weight + row * class_nodes + c, mask=c < n, other=0.0)
         part = tl.load(spread + c, mask=c < n, other=0.0)
-        some = (w > 0) & (part > 0)
-        log_mass = tl.log(tl.where(some, w, 1.0)) + tl.log(tl.where(some, part, 1.0)) - log_total
+        has_mass = (w > 0) & (part > 0)
+        log_mass = tl.log(tl.where(has_mass, w, 1.0)) + tl.log(tl.where(has_mass, part, 1.0)) - log_total
         log_sum = tl.load(class_log + row * class_nodes + c, mask=c < n, other=0.0)
-        value = tl.where(some, log_mass - log_sum, -INFINITY)
+        value = tl.where(has_mass, log_mass - log_sum, -INFINITY)
         _store_bias(bias, rest, row * n_classes + c, tl.where(possible, value, unchanged), c < n)
 
 
@@ -348,7 +348,7 @@ def mean_from_differences(
     embedding,  # (V, d)
     log_p_language,  # (B,): a sample above `certain` has x
     x,  # (B, L, d): p·E
-    out,  # (B, L, d): in the product of the differences with their embeddings, out q·E
+    out,  # (B, L, d), in: the product of the differences with their embeddings; out: q·E
     length,
     vocab,
     n_classes,
@@ -370,8 +370,8 @@ def mean_from_differences(
     row = sample * length + k
     ratio = _ratio(arena, bias, rest, log_norm, row, k < length, n_classes)
     sure = tl.load(log_p_language + sample) > certain
-    whole = ratio > limit  # the difference of two large numbers would lose digits
-    end = tl.where(sure | (tl.max(whole.to(tl.int32), axis=0) == 0), 0, vocab)
+    over_limit = ratio > limit  # the difference of two large numbers would lose digits
+    end = tl.where(sure | (tl.max(over_limit.to(tl.int32), axis=0) == 0), 0, vocab)
     total = tl.zeros((ROWS, COLUMNS), ACC)
     for start in range(0, end, BLOCK):
         v = start + tl.arange(0, BLOCK)
@@ -391,5 +391,5 @@ def mean_from_differences(
     mask = (k < length)[:, None] & (column < width)[None, :]
     plain = tl.load(x + at, mask=mask, other=0.0).to(ACC)
     value = ratio.to(ACC)[:, None] * plain + tl.load(out + at, mask=mask, other=0.0).to(ACC)
-    value = tl.where(whole[:, None], total, value)
+    value = tl.where(over_limit[:, None], total, value)
     tl.store(out + at, tl.where(sure, plain, value).to(out.dtype.element_ty), mask=mask)

@@ -13,9 +13,9 @@ from diffinity.acceptance.triton_backend.launching import launch, rows_of
 from diffinity.acceptance.triton_backend.tilts import Tilt
 from diffinity.acceptance.triton_backend.weights import Weights
 
-WIDEST = 64  # columns of an embedding up to which q need not be written
-NEVER = 1.0  # a log probability that none exceeds
-# q/p of the largest class up to which q·E is a difference: r·p·E loses log2(r) of the digits that p·E has.
+WIDEST = 64  # maximum number of columns of an embedding for which q need not be written
+NEVER = 1.0  # larger than any log probability
+# The maximum q/p = r of the largest class for which q·E is a difference: r·p·E loses log2(r) of the digits of p·E.
 LARGEST_RATIO = {torch.bfloat16: 4.0, torch.float16: 16.0, torch.float32: 64.0, torch.float64: 64.0}
 
 
@@ -50,9 +50,9 @@ def marginals(w: Weights, tilt: Tilt, dtype: torch.dtype, minus_p: bool = False)
 def mean(w: Weights, tilt: Tilt, embedding: Tensor, x: Tensor, certain: float | None = None) -> Tensor:
     """q·E (B, L, d) for embedding E (V, d), from one more pass over the scores, without writing q.
 
-    x (B, L, d) is p·E; samples with log P(L) above −`certain` keep x. For wide embeddings the product is
-    most of the work: only tokens outside the automaton's largest class are multiplied, by the library. Samples of
-    different automata, or without a large class, take all tokens.
+    x (B, L, d) is p·E; samples with log P(L) above −`certain` keep x. For wide embeddings the product is most of
+    the work, so `torch.bmm` multiplies only the tokens outside the automaton's largest class. If the samples have
+    different automata, or there is no large class, it multiplies all tokens.
     """
     batch, width = w.batch, embedding.shape[1]
     above = NEVER if certain is None else -certain
@@ -60,7 +60,7 @@ def mean(w: Weights, tilt: Tilt, embedding: Tensor, x: Tensor, certain: float | 
         return _mean_outside(w, tilt, batch.outside, embedding, x, above)
     if width > WIDEST:
         q = marginals(w, tilt, embedding.dtype)
-        product = torch.bmm(q, embedding.detach().expand(batch.size, -1, -1))  # one product a sample
+        product = torch.bmm(q, embedding.detach().expand(batch.size, -1, -1))  # one product per sample
         return (
             product
             if certain is None
@@ -136,7 +136,7 @@ def _mean_outside(w: Weights, tilt: Tilt, outside: Outside, embedding: Tensor, x
     )
     out = torch.bmm(
         differences, rows.expand(batch.size, -1, -1)
-    )  # one product a sample, which rounds the same in every batch
+    )  # one product per sample, which rounds the same in every batch
     double = embedding.dtype == torch.float64
     launch(
         output_kernels.mean_from_differences,

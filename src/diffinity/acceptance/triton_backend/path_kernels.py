@@ -1,6 +1,6 @@
 """Paths and strings: backtracking along the best path, and draws.
 
-Draws use counter-based random numbers: sample (seed, index) has the same numbers at every position in every batch.
+Draws use counter-based random numbers: sample (seed, index) has the same numbers in every batch.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def uniform(keys, sample, position, purpose):
 
 
 @triton.jit
-def _arrow_shares(arena, here, weight, e, end, MAX: tl.constexpr):
-    """The shares of arrows e into a state: forward mass of the tail times weight, or the sum of logarithms."""
+def _arrow_shares(arena, masses, weight, e, end, MAX: tl.constexpr):
+    """The shares of arrows e into a state: forward mass of the tail times weight; with MAX a sum of logarithms."""
     tail = tl.load(field(arena, IN_TAIL) + e, mask=e < end, other=0)
     group = tl.load(field(arena, IN_GROUP) + e, mask=e < end, other=0)
-    mass = tl.load(here + tail, mask=e < end, other=-INFINITY if MAX else 0.0)
+    mass = tl.load(masses + tail, mask=e < end, other=-INFINITY if MAX else 0.0)
     w = tl.load(weight + group, mask=e < end, other=-INFINITY if MAX else 0.0)
     if MAX:
         return mass + w
@@ -95,8 +95,8 @@ def best_path(
             best, arrow = tl.full((), -INFINITY, tl.float64), first
             for start in range(first, end, BLOCK):
                 e = start + tl.arange(0, BLOCK)
-                here, weight = values + k * alpha_nodes, grouped + k * group_nodes
-                value = _arrow_shares(arena, here, weight, e, end, True)
+                masses, weight = values + k * alpha_nodes, grouped + k * group_nodes
+                value = _arrow_shares(arena, masses, weight, e, end, True)
                 largest = tl.max(value, axis=0)
                 at = tl.min(tl.where((value == largest) & (e < end), e, FIRST_OF_NONE), axis=0)
                 arrow = tl.where(largest > best, at, arrow)
@@ -107,18 +107,18 @@ def best_path(
 
 
 @triton.jit
-def _choose(share, place, before, threshold, chosen, found, inside):
-    """One block of a draw in proportion: the first place at which the running sum exceeds the threshold.
+def _choose(share, place, before, threshold, chosen, is_chosen, inside):
+    """One block of a draw in proportion to `share`: the first place where the running sum exceeds the threshold.
 
-    If rounding leaves none, it is the last place with any share.
+    If rounding leaves no such place, it is the last place with a positive share.
     """
     running = before + tl.cumsum(share, axis=0)
-    has = inside & (share > 0)
-    hit = tl.min(tl.where(has & (running > threshold), place, FIRST_OF_NONE), axis=0)
-    last = tl.max(tl.where(has, place, -1), axis=0)
-    this = tl.where(hit < FIRST_OF_NONE, hit, tl.where(last >= 0, last, chosen))
-    chosen = tl.where(found, chosen, this)
-    return before + tl.sum(share, axis=0), chosen, found | (hit < FIRST_OF_NONE)
+    has_share = inside & (share > 0)
+    hit = tl.min(tl.where(has_share & (running > threshold), place, FIRST_OF_NONE), axis=0)
+    last = tl.max(tl.where(has_share, place, -1), axis=0)
+    candidate = tl.where(hit < FIRST_OF_NONE, hit, tl.where(last >= 0, last, chosen))
+    chosen = tl.where(is_chosen, chosen, candidate)
+    return before + tl.sum(share, axis=0), chosen, is_chosen | (hit < FIRST_OF_NONE)
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -145,37 +145,37 @@ def draw_path(
     n = tl.load(arena + N_STATES)
     value = tl.load(log_p_language + sample)
     possible = value > -INFINITY
-    nothing = tl.zeros((), tl.float64)
+    zero = tl.zeros((), tl.float64)
     last = alpha + length * alpha_nodes
     state = n * 0
-    total = nothing
+    total = zero
     for start in range(0, n, BLOCK):
         s = start + tl.arange(0, BLOCK)
         total += tl.sum(tl.load(last + s, mask=s < n, other=0.0), axis=0)
     threshold = total * uniform(keys, sample, length, 0)
-    before, found = nothing, n < 0
+    before, is_chosen = zero, n < 0
     for start in range(0, n, BLOCK):
         s = start + tl.arange(0, BLOCK)
         share = tl.load(last + s, mask=s < n, other=0.0)
-        before, state, found = _choose(share, s, before, threshold, state, found, s < n)
-    log_path = nothing
+        before, state, is_chosen = _choose(share, s, before, threshold, state, is_chosen, s < n)
+    log_path = zero
     for i in range(length):
         k = length - 1 - i
         group = n * 0
         if possible:
-            here, weight = alpha + k * alpha_nodes, grouped + k * group_nodes
+            masses, weight = alpha + k * alpha_nodes, grouped + k * group_nodes
             first = tl.load(field(arena, IN_FIRST) + state)
             end = tl.load(field(arena, IN_FIRST) + state + 1)
-            total = nothing
+            total = zero
             for start in range(first, end, BLOCK):
                 e = start + tl.arange(0, BLOCK)
-                total += tl.sum(_arrow_shares(arena, here, weight, e, end, False), axis=0)
+                total += tl.sum(_arrow_shares(arena, masses, weight, e, end, False), axis=0)
             threshold = total * uniform(keys, sample, k, 0)
-            before, found, arrow = nothing, n < 0, first
+            before, is_chosen, arrow = zero, n < 0, first
             for start in range(first, end, BLOCK):
                 e = start + tl.arange(0, BLOCK)
-                share = _arrow_shares(arena, here, weight, e, end, False)
-                before, arrow, found = _choose(share, e, before, threshold, arrow, found, e < end)
+                share = _arrow_shares(arena, masses, weight, e, end, False)
+                before, arrow, is_chosen = _choose(share, e, before, threshold, arrow, is_chosen, e < end)
             group = tl.load(field(arena, IN_GROUP) + arrow)
             state = tl.load(field(arena, IN_TAIL) + arrow)
             log_path += tl.log(tl.load(weight + group)) + tl.load(log_scale + sample * length + k)
@@ -220,32 +220,32 @@ def draw_tokens(
             c = tl.load(members + i, mask=i < end, other=0)
             total += tl.sum(tl.load(weight + c, mask=i < end, other=0.0), axis=0)
         threshold = total * uniform(keys, sample, k.to(tl.int32), 1)
-        before, chosen, found = tl.zeros((), tl.float64), first, first < 0
+        before, chosen, is_chosen = tl.zeros((), tl.float64), first, first < 0
         for start in range(first, end, BLOCK):
             i = start + tl.arange(0, BLOCK)
             c = tl.load(members + i, mask=i < end, other=0)
             share = tl.load(weight + c, mask=i < end, other=0.0)
-            before, chosen, found = _choose(share, i, before, threshold, chosen, found, i < end)
+            before, chosen, is_chosen = _choose(share, i, before, threshold, chosen, is_chosen, i < end)
         c = tl.load(members + chosen)
         log_sum = tl.load(class_log + row * class_nodes + c)
 
         threshold = uniform(keys, sample, k.to(tl.int32), 2)
         first = tl.load(field(arena, CLASS_SEGMENTS) + c)
         end = tl.load(field(arena, CLASS_SEGMENTS) + c + 1)
-        before, segment, found = tl.zeros((), tl.float64), first, first < 0
+        before, segment, is_chosen = tl.zeros((), tl.float64), first, first < 0
         for start in range(first, end, BLOCK):
             i = start + tl.arange(0, BLOCK)
             peak = tl.load(peaks + row * n_segments + i, mask=i < end, other=-INFINITY).to(tl.float64)
             amount = tl.load(sums + row * n_segments + i, mask=i < end, other=0.0).to(tl.float64)
             share = amount * tl.exp(peak - log_sum)
-            before, segment, found = _choose(share, i, before, threshold, segment, found, i < end)
+            before, segment, is_chosen = _choose(share, i, before, threshold, segment, is_chosen, i < end)
 
         first = tl.load(field(arena, SEGMENT_FIRST) + segment)
         end = tl.load(field(arena, SEGMENT_FIRST) + segment + 1)
         peak = tl.load(peaks + row * n_segments + segment).to(tl.float64)
         amount = tl.load(sums + row * n_segments + segment).to(tl.float64)
         threshold = amount * uniform(keys, sample, k.to(tl.int32), 3)
-        before, place, found = tl.zeros((), tl.float64), first, first < 0
+        before, place, is_chosen = tl.zeros((), tl.float64), first, first < 0
         for start in range(first, end, BLOCK):
             i = start + tl.arange(0, BLOCK)
             v = tl.load(field(arena, ORDER) + i, mask=i < end, other=0)
@@ -253,7 +253,7 @@ def draw_tokens(
             if FROM_PROBS:
                 x = tl.where(x > 0, tl.log(tl.where(x > 0, x, 1.0)), -INFINITY)
             share = tl.where(i < end, tl.exp(x - peak), 0.0)
-            before, place, found = _choose(share, i, before, threshold, place, found, i < end)
+            before, place, is_chosen = _choose(share, i, before, threshold, place, is_chosen, i < end)
         tl.store(tokens + row, tl.load(field(arena, ORDER) + place).to(tl.int64))
 
 
@@ -261,7 +261,7 @@ def draw_tokens(
 def pick_tokens(
     path,  # (B, L), int32: the groups along the best path
     group_token,  # (B, L, group nodes), int32
-    wanted,  # (B,): where it is not −inf nothing is done; only with PREDICATE
+    predicate,  # (B,): only samples where it is −inf are processed; used only with PREDICATE
     tokens,  # (B, L), int64, out
     length,
     group_nodes,
@@ -273,7 +273,7 @@ def pick_tokens(
     k = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = k < length
     if PREDICATE:
-        inside = k < tl.where(tl.load(wanted + sample) == -INFINITY, length, 0)
+        inside = k < tl.where(tl.load(predicate + sample) == -INFINITY, length, 0)
     row = sample * length + k
     group = tl.load(path + row, mask=inside, other=0)
     token = tl.load(group_token + row * group_nodes + group, mask=inside, other=0)

@@ -37,7 +37,7 @@ LN2 = tl.constexpr(0.6931471805599453)
 
 @triton.jit
 def _combine(mass, weight, MAX: tl.constexpr):
-    """Along an arrow: a product, or for the best path a sum of logarithms."""
+    """Mass and weight of an arrow: their product, or for the best path the sum of their logarithms."""
     if MAX:
         return mass + weight
     return mass * weight
@@ -70,8 +70,8 @@ def _rescale(row, n, shift, PIECES: tl.constexpr):
 
 
 @triton.jit
-def _ahead(arena, here, there, weight, k, n, MAX: tl.constexpr, PIECES: tl.constexpr):
-    """The masses after k + 1 tokens (`there`) from those after k; the largest of them."""
+def _ahead(arena, masses, next_masses, weight, k, n, MAX: tl.constexpr, PIECES: tl.constexpr):
+    """Write the masses after k + 1 tokens (`next_masses`), from those after k tokens; return the largest."""
     none: tl.constexpr = -INFINITY if MAX else 0.0
     tree, live = field(arena, IN_TREE), field(arena, LIVE)
     top = tl.full((PIECES,), none, tl.float64)
@@ -84,10 +84,10 @@ def _ahead(arena, here, there, weight, k, n, MAX: tl.constexpr, PIECES: tl.const
         allowed = is_live(live, n, k + 1, node, is_state) | (inside & (node >= n))
         tail = entries_of(arena, tree, 1, piece, allowed)
         group = entries_of(arena, tree, 2, piece, allowed)
-        mass = tl.load(here + tail, mask=tail >= 0, other=none)
+        mass = tl.load(masses + tail, mask=tail >= 0, other=none)
         w = tl.load(weight + group, mask=tail >= 0, other=none)
         total = _over_entries(_combine(mass, w, MAX), MAX)
-        tl.store(there + node, total, mask=inside)
+        tl.store(next_masses + node, total, mask=inside)
         top = tl.maximum(top, tl.where(is_state, total, none))
     tl.debug_barrier()
     for level in range(1, tl.load(tree)):
@@ -99,8 +99,8 @@ def _ahead(arena, here, there, weight, k, n, MAX: tl.constexpr, PIECES: tl.const
             is_state = inside & (node < n)
             allowed = is_live(live, n, k + 1, node, is_state) | (inside & (node >= n))
             part = entries_of(arena, tree, 1, piece, allowed)
-            total = _over_entries(tl.load(there + part, mask=part >= 0, other=none), MAX)
-            tl.store(there + node, total, mask=inside)
+            total = _over_entries(tl.load(next_masses + part, mask=part >= 0, other=none), MAX)
+            tl.store(next_masses + node, total, mask=inside)
             top = tl.maximum(top, tl.where(is_state, total, none))
         tl.debug_barrier()
     return tl.max(top, axis=0)
@@ -108,7 +108,7 @@ def _ahead(arena, here, there, weight, k, n, MAX: tl.constexpr, PIECES: tl.const
 
 @triton.jit
 def _back(arena, alpha, beta, before, weight, n, PIECES: tl.constexpr):
-    """The backward masses of position k (`before`) from those of k + 1, for states that have forward mass."""
+    """Write the backward masses of position k (`before`) from those of k + 1, for states with forward mass."""
     tree = field(arena, OUT_TREE)
     top = tl.zeros((PIECES,), tl.float64)
     first, end = level_of(tree, 0)
@@ -149,14 +149,14 @@ def _begin(arena, row, n, MAX: tl.constexpr, PIECES: tl.constexpr):
     none: tl.constexpr = -INFINITY if MAX else 0.0
     for start in range(0, n, PIECES):
         s = start + tl.arange(0, PIECES)
-        there = is_live(field(arena, LIVE), n, 0, s, s < n)
-        tl.store(row + s, tl.where(there, 0.0 if MAX else 1.0, none).to(tl.float64), mask=s < n)
+        is_start = is_live(field(arena, LIVE), n, 0, s, s < n)
+        tl.store(row + s, tl.where(is_start, 0.0 if MAX else 1.0, none).to(tl.float64), mask=s < n)
     tl.debug_barrier()
 
 
 @triton.jit
 def _end(alpha, beta, n, PIECES: tl.constexpr):
-    """Backward masses after the last token: one for accepting states that have forward mass."""
+    """Backward masses after the last token: 1 for accepting states that have forward mass."""
     for start in range(0, n, PIECES):
         s = start + tl.arange(0, PIECES)
         reached = tl.load(alpha + s, mask=s < n, other=0.0) != 0.0
@@ -200,12 +200,12 @@ def log_of(total, shifted, scales):
 
 @triton.jit(do_not_specialize=SIZES)
 def recursions(
-    which,  # the samples of this launch
+    samples,  # the samples of this launch
     programmes,
     programme_base,  # (B,)
     grouped,  # (B, L, group nodes)
     log_scale,  # (B, L)
-    wanted,  # (B,): where it is not −inf nothing is done; only with PREDICATE
+    predicate,  # (B,): only samples where it is −inf are processed; used only with PREDICATE
     alpha,  # (B, L+1, alpha nodes), out
     beta,  # (B, L+1, beta nodes), out
     log_p_language,  # (B,), out
@@ -219,10 +219,10 @@ def recursions(
     PIECES: tl.constexpr,
 ):
     """The tier of many states. Grid (samples,)."""
-    sample = tl.load(which + tl.program_id(0)).to(tl.int64)
+    sample = tl.load(samples + tl.program_id(0)).to(tl.int64)
     steps = length
     if PREDICATE:
-        steps = tl.where(tl.load(wanted + sample) > -INFINITY, 0, length)
+        steps = tl.where(tl.load(predicate + sample) > -INFINITY, 0, length)
     arena = programmes + tl.load(programme_base + sample)
     n = tl.load(arena + N_STATES)
     weights = grouped + sample * length * group_nodes
@@ -230,12 +230,12 @@ def recursions(
     _begin(arena, alpha, n, MAX, PIECES)
     shifted = n * 0
     for k in range(steps):
-        here = alpha + k * alpha_nodes
-        top = _ahead(arena, here, here + alpha_nodes, weights + k * group_nodes, k, n, MAX, PIECES)
+        masses = alpha + k * alpha_nodes
+        top = _ahead(arena, masses, masses + alpha_nodes, weights + k * group_nodes, k, n, MAX, PIECES)
         if not MAX:
             shift = shift_for(top)
             if shift != 0:
-                _rescale(here + alpha_nodes, n, shift, PIECES)
+                _rescale(masses + alpha_nodes, n, shift, PIECES)
             shifted += shift
     last = alpha + length * alpha_nodes
     if steps > 0:
@@ -280,7 +280,7 @@ def add_up_pairs(arena, alpha, beta, reached, share, factor, NARROWED: tl.conste
 
 @triton.jit(do_not_specialize=SIZES)
 def recursions_checkpointed(
-    which,  # the samples of this launch
+    samples,  # the samples of this launch
     programmes,
     programme_base,  # (B,)
     grouped,  # (B, L, group nodes)
@@ -300,7 +300,7 @@ def recursions_checkpointed(
 ):
     """The tier whose masses of all positions do not fit in memory. Grid (samples,)."""
     place = tl.program_id(0).to(tl.int64)
-    sample = tl.load(which + place).to(tl.int64)
+    sample = tl.load(samples + place).to(tl.int64)
     arena = programmes + tl.load(programme_base + sample)
     n = tl.load(arena + N_STATES)
     weights = grouped + sample * length * group_nodes
@@ -317,29 +317,29 @@ def recursions_checkpointed(
         j = tl.where(ahead, turn, 2 * n_stretches - 1 - turn)
         begin = j * stride
         steps = tl.minimum(stride, length - begin)
-        mark = checkpoints + j * alpha_nodes
-        _copy(mark, stretch, n, PIECES)
+        checkpoint = checkpoints + j * alpha_nodes
+        _copy(checkpoint, stretch, n, PIECES)
         for i in range(steps):
-            here = stretch + i * alpha_nodes
+            masses = stretch + i * alpha_nodes
             k = begin + i
-            top = _ahead(arena, here, here + alpha_nodes, weights + k * group_nodes, k, n, False, PIECES)
+            top = _ahead(arena, masses, masses + alpha_nodes, weights + k * group_nodes, k, n, False, PIECES)
             shift = shift_for(top)
             if shift != 0:
-                _rescale(here + alpha_nodes, n, shift, PIECES)
+                _rescale(masses + alpha_nodes, n, shift, PIECES)
             shifted += tl.where(ahead, shift, 0)
         last = stretch + steps * alpha_nodes
         if ahead:
-            _copy(last, mark + alpha_nodes, n, PIECES)
+            _copy(last, checkpoint + alpha_nodes, n, PIECES)
         else:
             if begin + steps == length:
                 _end(last, behind + (length % 2) * beta_nodes, n, PIECES)
             for i in range(steps):
                 at = steps - 1 - i
                 k = begin + at
-                here = stretch + at * alpha_nodes
+                masses = stretch + at * alpha_nodes
                 after, before = behind + ((k + 1) % 2) * beta_nodes, behind + (k % 2) * beta_nodes
-                add_up_pairs(arena, here, after, here, share + k * pair_nodes, 1.0, True, PIECES)
-                _back(arena, here, after, before, weights + k * group_nodes, n, PIECES)
+                add_up_pairs(arena, masses, after, masses, share + k * pair_nodes, 1.0, True, PIECES)
+                _back(arena, masses, after, before, weights + k * group_nodes, n, PIECES)
     final = checkpoints + n_stretches * alpha_nodes
     scales = log_scales(log_scale + sample * length, length)
     tl.store(log_p_language + sample, log_of(_total(final, n, False, PIECES), shifted, scales))

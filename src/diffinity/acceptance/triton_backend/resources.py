@@ -1,4 +1,4 @@
-"""The registers and shared memory of the kernels, by compiling them for a GPU; no GPU is needed.
+"""The registers and shared memory of the kernels: compiles them for a GPU, without needing one.
 
     python -m diffinity.acceptance.triton_backend.resources [--arch 80 86 90] [--step]
 
@@ -44,7 +44,7 @@ class Variant:
     name: str
     kernel: Any
     constants: dict[str, Any]
-    types: dict[str, str]  # of arguments other than int32 pointers and whole numbers
+    types: dict[str, str]  # of the arguments that are not int32 pointers or integers
     num_warps: int = 4
 
 
@@ -55,14 +55,14 @@ class Resources:
     kernel: str
     arch: int
     threads: int
-    registers: int  # a thread
-    spilled_bytes: int  # a thread
-    shared_bytes: int  # a block
+    registers: int  # per thread
+    spilled_bytes: int  # per thread
+    shared_bytes: int  # per block
     step: bool  # whether a denoising step launches it
-    specialised: list[str]  # numbers whose values trigger another compilation
+    specialised: list[str]  # integer arguments whose values trigger another compilation
 
 
-DOUBLES = "grouped log_scale alpha beta log_p_language log_p_text wanted class_log weight log_norm share spread"
+DOUBLES = "grouped log_scale alpha beta log_p_language log_p_text predicate class_log weight log_norm share spread"
 DOUBLE = dict.fromkeys([*DOUBLES.split(), "log_share", "checkpoints", "stretch", "behind"], "*fp64")
 SCRATCH = dict.fromkeys(["class_value", "group_value", "value", "values"], "*fp64")
 OTHERS = {
@@ -80,10 +80,10 @@ def variants(logits: str = "bf16") -> list[Variant]:
     """The kernels in the variants that denoising and decoding launch, for logits of a type."""
     types = {**DOUBLE, **SCRATCH, **OTHERS, **SINGLE, "logits": f"*{logits}", "out": f"*{logits}"}
     types["embedding"] = "*bf16" if logits == "bf16" else "*fp32"
-    wide, counted = {**types, "tokens": "*i64"}, {**types, "wanted": "i32"}
+    wide, counted = {**types, "tokens": "*i64"}, {**types, "n_best": "i32"}
     pieces = launching.PIECES
     first = {"ROWS": launching.ROWS, "FROM_PROBS": False, "PREDICATE": False, "ACC": tl.float32}
-    made = [
+    kernels = [
         Variant("segment_sums", class_kernels.segment_sums, {**first, "BEST": False}, types),
         Variant("segment_best", class_kernels.segment_sums, {**first, "BEST": True}, {**types, "sums": "*i32"}),
         *(
@@ -94,13 +94,13 @@ def variants(logits: str = "bf16") -> list[Variant]:
         Variant("best_in_groups", class_kernels.best_in_groups, {"PREDICATE": False, "PIECES": pieces}, types),
     ]
     for tier in TIERS:
-        made += _recursions(tier, types)
+        kernels += _recursions(tier, types)
     q = {"FROM_PROBS": False, "ACC": tl.float32}
     block, warp = {"BLOCK": launching.BLOCK}, {"BLOCK": launching.WARP_BLOCK}
     precision = "tf32x3"
     mean = {**q, "PRECISION": precision, "ROWS": 16, "BLOCK": 64}
     return [
-        *made,
+        *kernels,
         Variant("posterior", output_kernels.posterior, {"SHARED": False, "PIECES": pieces}, types),
         Variant("path_bias", output_kernels.path_bias, {"LOG_GROUPS": True, "PIECES": pieces}, types),
         *(
@@ -173,11 +173,11 @@ def compiled(variant: Variant, arch: int) -> Resources:
     constants = {(names.index(name),): value for name, value in variant.constants.items()}
     source = ASTSource(variant.kernel, signature_of(variant), constants)
     options = {"num_warps": variant.num_warps, "enable_fp_fusion": True}
-    made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
-    registers, spilled = _usage(made.asm["ptx"], arch)
+    binary = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+    registers, spilled = _usage(binary.asm["ptx"], arch)
     threads, in_step = 32 * variant.num_warps, not variant.name.startswith(DECODING)
     specialised = [p.name for p in variant.kernel.params if p.name in SCALARS and not p.do_not_specialize]
-    return Resources(variant.name, arch, threads, registers, spilled, made.metadata.shared, in_step, specialised)
+    return Resources(variant.name, arch, threads, registers, spilled, binary.metadata.shared, in_step, specialised)
 
 
 def _usage(ptx: str, arch: int) -> tuple[int, int]:
@@ -202,9 +202,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--arch", type=int, nargs="+", default=list(ARCHITECTURES))
     parser.add_argument("--logits", default="bf16", choices=["bf16", "fp16", "fp32"])
     parser.add_argument("--step", action="store_true", help="only the kernels of a denoising step")
-    chosen = parser.parse_args(arguments)
-    wanted = [v for v in variants(chosen.logits) if not (chosen.step and v.name.startswith(DECODING))]
-    print(json.dumps([asdict(compiled(variant, arch)) for arch in chosen.arch for variant in wanted], indent=1))
+    options = parser.parse_args(arguments)
+    selected = [v for v in variants(options.logits) if not (options.step and v.name.startswith(DECODING))]
+    print(json.dumps([asdict(compiled(variant, arch)) for arch in options.arch for variant in selected], indent=1))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ FLOOR = -1e5  # score of an impossible token if a string must still be decoded
 
 
 def keys_of(seed: int | Sequence[tuple[int, int]] | Tensor, n: int, device: torch.device) -> Tensor:
-    """(B, 2), int64: the keys of counter-based random numbers, (seed, i) for sample i or those given.
+    """(B, 2), int64: the keys of counter-based random numbers, (seed, i) for sample i or the given pairs.
 
     Keys of a single seed are created on the device, and a tensor is used unchanged: neither waits for a copy.
 
@@ -48,12 +48,12 @@ def best_strings(scores: Tensor, automata: Sequence[TokenAutomaton], from_probs:
     return _value(w, tokens), tokens
 
 
-def _best_strings(w: Weights, tokens: Tensor, wanted: Tensor | None) -> None:
-    """Best strings into `tokens`; with `wanted` (B,) only for samples where that is −inf."""
+def _best_strings(w: Weights, tokens: Tensor, predicate: Tensor | None) -> None:
+    """Write the best strings into `tokens`; with `predicate` (B,) only for samples where it is −inf."""
     batch = w.batch
     rows = (batch.size, batch.length)
     peaks, best = torch.empty_like(w.peaks), w.empty(*rows, batch.n_segments, dtype=torch.int32)
-    launch_segments(w, peaks, best, best=True, wanted=wanted)
+    launch_segments(w, peaks, best, best=True, predicate=predicate)
     value, token = w.empty(*rows, batch.group_nodes), w.empty(*rows, batch.group_nodes, dtype=torch.int32)
     launch(
         class_kernels.best_in_groups,
@@ -63,7 +63,7 @@ def _best_strings(w: Weights, tokens: Tensor, wanted: Tensor | None) -> None:
         batch.classes,
         batch.class_base,
         w.log_norm,
-        w.log_norm if wanted is None else wanted,
+        w.log_norm if predicate is None else predicate,
         w.empty(*rows, batch.class_nodes),
         w.empty(*rows, batch.class_nodes, dtype=torch.int32),
         value,
@@ -73,10 +73,10 @@ def _best_strings(w: Weights, tokens: Tensor, wanted: Tensor | None) -> None:
         batch.class_nodes,
         batch.group_nodes,
         FLOOR,
-        PREDICATE=wanted is not None,
+        PREDICATE=predicate is not None,
         PIECES=PIECES,
     )
-    masses = forward(w, value, best=True, wanted=wanted)
+    masses = forward(w, value, best=True, predicate=predicate)
     path = w.empty(*rows, dtype=torch.int32)
     launch_best_path(w, value, masses, path)
     launch(
@@ -84,11 +84,11 @@ def _best_strings(w: Weights, tokens: Tensor, wanted: Tensor | None) -> None:
         (batch.size, triton.cdiv(batch.length, 128)),
         path,
         token,
-        w.log_norm if wanted is None else wanted,
+        w.log_norm if predicate is None else predicate,
         tokens,
         batch.length,
         batch.group_nodes,
-        PREDICATE=wanted is not None,
+        PREDICATE=predicate is not None,
         BLOCK=128,
     )
 
@@ -124,7 +124,7 @@ def draws(
         FROM_PROBS=from_probs,
         BLOCK=BLOCK,
     )
-    _best_strings(w, tokens, wanted=masses.log_p_language)
+    _best_strings(w, tokens, predicate=masses.log_p_language)
     return _value(w, tokens), tokens
 
 

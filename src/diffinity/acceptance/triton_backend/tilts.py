@@ -24,7 +24,7 @@ class Masses:
     alpha_nodes: int
 
 
-def forward(w: Weights, grouped: Tensor, best: bool, wanted: Tensor | None = None) -> Masses:
+def forward(w: Weights, grouped: Tensor, best: bool, predicate: Tensor | None = None) -> Masses:
     """Forward masses of all positions, or with `best` values of the best paths."""
     batch = w.batch
     nodes = batch.all_alpha_nodes
@@ -32,7 +32,17 @@ def forward(w: Weights, grouped: Tensor, best: bool, wanted: Tensor | None = Non
     alpha = w.empty(batch.size, batch.length + 1, nodes)
     for group in batch.groups:
         _recursions(
-            w, group, grouped, alpha, alpha, nodes, nodes, log_p_language, backward=False, best=best, wanted=wanted
+            w,
+            group,
+            grouped,
+            alpha,
+            alpha,
+            nodes,
+            nodes,
+            log_p_language,
+            backward=False,
+            best=best,
+            predicate=predicate,
         )
     return Masses(log_p_language, alpha, nodes)
 
@@ -49,20 +59,20 @@ def _recursions(
     *,
     backward: bool,
     best: bool = False,
-    wanted: Tensor | None = None,
+    predicate: Tensor | None = None,
 ) -> None:
     batch, tier = w.batch, group.tier
     gathered = tier.name == "gathered"
     launch(
         gathered_kernels.recursions_gathered if gathered else recursion_kernels.recursions,
-        (len(group.which),),
-        group.which,
+        (len(group.samples),),
+        group.samples,
         batch.programmes,
         batch.programme_base,
         grouped,
         w.log_scale,
         *([w.drift] if gathered else []),
-        log_p_language if wanted is None else wanted,
+        log_p_language if predicate is None else predicate,
         alpha,
         beta,
         log_p_language,
@@ -72,7 +82,7 @@ def _recursions(
         beta_nodes,
         BACKWARD=backward,
         MAX=best,
-        PREDICATE=wanted is not None,
+        PREDICATE=predicate is not None,
         num_warps=tier.num_warps,
         **({"ROWS": tier.size, "SECOND": tier.second} if gathered else {"PIECES": tier.size}),
     )
@@ -80,14 +90,14 @@ def _recursions(
 
 @dataclass(frozen=True)
 class Tilt:
-    """How q differs from p: log q − score of the tokens of a class, in two parts."""
+    """How q differs from p: log q − score for the tokens of each class, in two parts."""
 
     log_p_language: Tensor  # (B,), float64
     bias: Tensor  # (B, L, C)
-    rest: Tensor  # (B, L, C)
+    rest: Tensor  # (B, L, C): the remainder of the bias
 
 
-def _tilt_room(w: Weights, log_p_language: Tensor) -> Tilt:
+def _empty_tilt(w: Weights, log_p_language: Tensor) -> Tilt:
     dtype = torch.float64 if w.scores.dtype == torch.float64 else torch.float32
     shape = (w.batch.size, w.batch.length, w.batch.n_classes)
     return Tilt(log_p_language, w.empty(*shape, dtype=dtype), w.empty(*shape, dtype=dtype))
@@ -99,7 +109,7 @@ def posterior_tilt(w: Weights) -> Tilt:
     log_p_language = w.empty(batch.size)
     share = w.empty(batch.size, batch.length, batch.pair_nodes)
     spread = w.empty(batch.size, batch.length, batch.spread_nodes)
-    tilt = _tilt_room(w, log_p_language)
+    tilt = _empty_tilt(w, log_p_language)
     alpha, beta = (w.empty(batch.size, batch.length + 1, n) for n in (batch.alpha_nodes, batch.beta_nodes))
     for group in batch.groups:
         if group.checkpointed:
@@ -107,19 +117,19 @@ def posterior_tilt(w: Weights) -> Tilt:
         else:
             nodes = batch.alpha_nodes, batch.beta_nodes
             _recursions(w, group, w.grouped, alpha, beta, *nodes, log_p_language, backward=True)
-    for checkpointed, which in batch.by_checkpointing:
-        _posterior(w, which, (alpha, beta), share, spread, tilt, checkpointed)
+    for checkpointed, samples in batch.by_checkpointing:
+        _posterior(w, samples, (alpha, beta), share, spread, tilt, checkpointed)
     return tilt
 
 
 def _posterior(
-    w: Weights, which: Tensor, masses: Sequence[Tensor], share: Tensor, spread: Tensor, tilt: Tilt, shared: bool
+    w: Weights, samples: Tensor, masses: Sequence[Tensor], share: Tensor, spread: Tensor, tilt: Tilt, shared: bool
 ) -> None:
     batch = w.batch
     launch(
         output_kernels.posterior,
-        (len(which) * batch.length,),
-        which,
+        (len(samples) * batch.length,),
+        samples,
         batch.programmes,
         batch.programme_base,
         batch.classes,
@@ -148,20 +158,20 @@ def _posterior(
 
 
 def _checkpointed_recursions(w: Weights, group: Group, share: Tensor, log_p_language: Tensor) -> None:
-    batch, samples = w.batch, len(group.which)
+    batch, n_samples = w.batch, len(group.samples)
     stride = math.isqrt(max(1, batch.length - 1)) + 1
     stretches = -(-batch.length // stride)
     launch(
         recursion_kernels.recursions_checkpointed,
-        (samples,),
-        group.which,
+        (n_samples,),
+        group.samples,
         batch.programmes,
         batch.programme_base,
         w.grouped,
         w.log_scale,
-        w.empty(samples, stretches + 1, batch.all_alpha_nodes),
-        w.empty(samples, stride + 1, batch.all_alpha_nodes),
-        w.empty(samples, 2, batch.all_beta_nodes),
+        w.empty(n_samples, stretches + 1, batch.all_alpha_nodes),
+        w.empty(n_samples, stride + 1, batch.all_alpha_nodes),
+        w.empty(n_samples, 2, batch.all_beta_nodes),
         share,
         log_p_language,
         batch.length,
@@ -176,9 +186,10 @@ def _checkpointed_recursions(w: Weights, group: Group, share: Tensor, log_p_lang
 
 
 def path_tilt(w: Weights, keys: Tensor | None) -> Tilt:
-    """The log probability of one path of states and q given it: the best path, or with `keys` (B, 2) a drawn path.
+    """The log probability of one path of states, and q given this path.
 
-    The weights must have been made with `log_groups` for the best path, and without for a draw.
+    It is the best path, or with `keys` (B, 2) a path drawn from the posterior. The weights must be computed with
+    `log_groups` for the best path, and without it for a draw.
     """
     batch = w.batch
     masses = forward(w, w.grouped, best=keys is None)
@@ -188,7 +199,7 @@ def path_tilt(w: Weights, keys: Tensor | None) -> Tilt:
         launch_best_path(w, w.grouped, masses, path)
     else:
         log_share = launch_draw_path(w, masses, keys, path)
-    tilt = _tilt_room(w, log_share)
+    tilt = _empty_tilt(w, log_share)
     launch(
         output_kernels.path_bias,
         (w.rows,),

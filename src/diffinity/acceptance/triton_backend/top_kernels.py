@@ -1,4 +1,4 @@
-"""The k best strings: the k best tokens of classes and groups, the k best values of states, then backtracking."""
+"""The k best strings: the k best tokens of classes and groups, the k best prefixes per state, backtracking."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from diffinity.acceptance.triton_backend.trees import (
 
 @triton.jit
 def _next(value, order, last_value, last_order, mask):
-    """The largest value after (last_value, last_order) in the order of falling values, then rising `order`."""
+    """The next entry after (last_value, last_order), sorted by descending value, then by ascending `order`."""
     after = mask & ((value < last_value) | ((value == last_value) & (order > last_order)))
     top = tl.max(tl.where(after, value, -INFINITY), axis=0)
     first = tl.min(tl.where(after & (value == top), order, FIRST_OF_NONE), axis=0)
@@ -46,7 +46,7 @@ def top_in_classes(
     length,
     vocab,
     n_classes,
-    wanted,
+    n_best,
     FROM_PROBS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -59,8 +59,8 @@ def top_in_classes(
         end = tl.load(field(arena, SEGMENT_FIRST) + tl.load(segments + c + 1))
         norm = tl.load(log_norm + row)
         last, last_token = tl.full((), INFINITY, tl.float64), first * 0 - 1
-        out = (row * n_classes + c) * wanted
-        for j in range(wanted):
+        out = (row * n_classes + c) * n_best
+        for j in range(n_best):
             top, chosen = tl.full((), -INFINITY, tl.float64), first * 0 - 1
             for start in range(first, end, BLOCK):
                 i = start + tl.arange(0, BLOCK)
@@ -88,24 +88,24 @@ def top_in_groups(
     length,
     n_classes,
     n_groups,
-    wanted,
+    n_best,
     BLOCK: tl.constexpr,
 ):
     """The k most probable tokens of each group. Grid (G, B·L)."""
     g, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     arena = classes + tl.load(class_base + row // length)
     if g < tl.load(arena + N_GROUPS):
-        first = tl.load(field(arena, MEMBERS_FIRST) + g) * wanted
-        end = tl.load(field(arena, MEMBERS_FIRST) + g + 1) * wanted
+        first = tl.load(field(arena, MEMBERS_FIRST) + g) * n_best
+        end = tl.load(field(arena, MEMBERS_FIRST) + g + 1) * n_best
         last = tl.full((), INFINITY, tl.float64)
         last_token = first * 0 - 1
-        out = (row * n_groups + g) * wanted
-        for j in range(wanted):
+        out = (row * n_groups + g) * n_best
+        for j in range(n_best):
             top, chosen = tl.full((), -INFINITY, tl.float64), first * 0 - 1
             for start in range(first, end, BLOCK):
                 i = start + tl.arange(0, BLOCK)
-                c = tl.load(field(arena, MEMBERS) + i // wanted, mask=i < end, other=0)
-                at = (row * n_classes + c) * wanted + i % wanted
+                c = tl.load(field(arena, MEMBERS) + i // n_best, mask=i < end, other=0)
+                at = (row * n_classes + c) * n_best + i % n_best
                 x = tl.load(class_value + at, mask=i < end, other=-INFINITY)
                 v = tl.load(class_token + at, mask=i < end, other=-1)
                 largest, best = _next(x, v, last, last_token, (i < end) & (v >= 0))
@@ -124,13 +124,13 @@ def top_step(
     group_value,  # (B, L, G, K)
     group_token,  # (B, L, G, K)
     value,  # (B, L+1, S, K)
-    source,  # (B, L+1, S, K), int32, out: K·state + rank that an entry continues
+    source,  # (B, L+1, S, K), int32, out: K·state + rank of the entry that this one continues
     token,  # (B, L+1, S, K), int32, out
     k,
     length,
     n_groups,
     n_states,
-    wanted,
+    n_best,
     BLOCK: tl.constexpr,
 ):
     """The k best strings of k + 1 tokens that lead to each state. Grid (S, B)."""
@@ -138,38 +138,38 @@ def top_step(
     arena = programmes + tl.load(programme_base + sample)
     n = tl.load(arena + N_STATES)
     if state < n:
-        here = value + (sample * (length + 1) + k) * n_states * wanted
-        out = ((sample * (length + 1) + k + 1) * n_states + state) * wanted
-        group_value += (sample * length + k) * n_groups * wanted
-        group_token += (sample * length + k) * n_groups * wanted
+        tail_values = value + (sample * (length + 1) + k) * n_states * n_best
+        out = ((sample * (length + 1) + k + 1) * n_states + state) * n_best
+        group_value += (sample * length + k) * n_groups * n_best
+        group_token += (sample * length + k) * n_groups * n_best
         alive = is_live(field(arena, LIVE), n, k + 1, state, state < n)
         first = tl.load(field(arena, IN_FIRST) + state)
         end = tl.where(alive, tl.load(field(arena, IN_FIRST) + state + 1), first)
-        pairs = wanted * wanted
+        pairs = n_best * n_best
         last = tl.full((), INFINITY, tl.float64)
         last_at = first * 0 - 1
-        for j in range(wanted):
+        for j in range(n_best):
             top = tl.full((), -INFINITY, tl.float64)
             chosen = first * 0 - 1
             for start in range(0, (end - first) * pairs, BLOCK):
                 i = start + tl.arange(0, BLOCK)
                 inside = i < (end - first) * pairs
-                e, rank, choice = first + i // pairs, (i % pairs) // wanted, i % wanted
+                e, rank, choice = first + i // pairs, (i % pairs) // n_best, i % n_best
                 tail = tl.load(field(arena, IN_TAIL) + e, mask=inside, other=0)
                 group = tl.load(field(arena, IN_GROUP) + e, mask=inside, other=0)
-                x = tl.load(here + tail * wanted + rank, mask=inside, other=-INFINITY)
-                x += tl.load(group_value + group * wanted + choice, mask=inside, other=-INFINITY)
+                x = tl.load(tail_values + tail * n_best + rank, mask=inside, other=-INFINITY)
+                x += tl.load(group_value + group * n_best + choice, mask=inside, other=-INFINITY)
                 largest, at = _next(x, i, last, last_at, inside)
                 better = largest > top
                 chosen = tl.where(better, at, chosen)
                 top = tl.where(better, largest, top)
-            some = chosen >= 0
-            e, rank, choice = first + chosen // pairs, (chosen % pairs) // wanted, chosen % wanted
-            tail = tl.load(field(arena, IN_TAIL) + e, mask=some, other=0)
-            group = tl.load(field(arena, IN_GROUP) + e, mask=some, other=0)
+            exists = chosen >= 0
+            e, rank, choice = first + chosen // pairs, (chosen % pairs) // n_best, chosen % n_best
+            tail = tl.load(field(arena, IN_TAIL) + e, mask=exists, other=0)
+            group = tl.load(field(arena, IN_GROUP) + e, mask=exists, other=0)
             tl.store(value + out + j, top)
-            tl.store(source + out + j, tail * wanted + rank)
-            tl.store(token + out + j, tl.load(group_token + group * wanted + choice, mask=some, other=-1))
+            tl.store(source + out + j, tail * n_best + rank)
+            tl.store(token + out + j, tl.load(group_token + group * n_best + choice, mask=exists, other=-1))
             last, last_at = top, chosen
 
 
@@ -184,18 +184,18 @@ def top_strings(
     strings,  # (B, K, L), int32, out
     length,
     n_states,
-    wanted,
+    n_best,
     BLOCK: tl.constexpr,
 ):
     """The k best strings of each sample. Grid (B,)."""
     sample = tl.program_id(0).to(tl.int64)
     arena = programmes + tl.load(programme_base + sample)
-    size = tl.load(arena + N_STATES) * wanted
-    stride = n_states * wanted
+    size = tl.load(arena + N_STATES) * n_best
+    stride = n_states * n_best
     base = sample * (length + 1) * stride
     last = tl.full((), INFINITY, tl.float64)
     last_at = size * 0 - 1
-    for j in range(wanted):
+    for j in range(n_best):
         top = tl.full((), -INFINITY, tl.float64)
         chosen = size * 0 - 1
         for start in range(0, size, BLOCK):
@@ -205,12 +205,12 @@ def top_strings(
             better = largest > top
             chosen = tl.where(better, at, chosen)
             top = tl.where(better, largest, top)
-        tl.store(log_p_text + sample * wanted + j, top)
+        tl.store(log_p_text + sample * n_best + j, top)
         at = chosen
         for i in range(length):
             k = length - i
-            some = at >= 0
-            v = tl.load(token + base + k * stride + at, mask=some, other=-1)
-            tl.store(strings + (sample * wanted + j) * length + k - 1, v)
-            at = tl.load(source + base + k * stride + at, mask=some, other=-1)
+            exists = at >= 0
+            v = tl.load(token + base + k * stride + at, mask=exists, other=-1)
+            tl.store(strings + (sample * n_best + j) * length + k - 1, v)
+            at = tl.load(source + base + k * stride + at, mask=exists, other=-1)
         last, last_at = top, chosen

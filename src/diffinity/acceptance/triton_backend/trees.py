@@ -35,14 +35,15 @@ IN_FIRST = tl.constexpr(6)
 IN_TAIL = tl.constexpr(7)
 IN_GROUP = tl.constexpr(8)
 
-# Arguments that differ from automaton to automaton or text to text: no kernel is compiled again for their values.
+# Arguments that differ between automata or texts: kernels are not compiled again for their values.
 SIZES = [
     "length",
     "stride",
     "k",
     "n",
     "splits",
-    "wanted",
+    "predicate",
+    "n_best",
     "seed",
     "n_segments",
     "n_classes",
@@ -60,7 +61,7 @@ SIZES = [
 TILE = tl.constexpr(1024)
 FAN_IN = tl.constexpr(8)
 INFINITY = tl.constexpr(float("inf"))
-FIRST_OF_NONE = tl.constexpr(2147483647)  # of places, where no place is
+FIRST_OF_NONE = tl.constexpr(2147483647)  # the smallest place of an empty set
 
 
 @triton.jit
@@ -71,14 +72,14 @@ def field(arena, number):
 
 @triton.jit
 def level_of(tree, level):
-    """The first piece of a level and the one after its last."""
+    """The first piece of a level, and the end of its range of pieces."""
     return tl.load(tree + 4 + 2 * level), tl.load(tree + 5 + 2 * level)
 
 
 @triton.jit
-def entries_of(arena, tree, which, piece, inside):
-    """The indices (which = 1) or second indices (which = 2) of pieces, (pieces, FAN_IN); −1 for none."""
-    at = tl.load(tree + which) + piece[:, None] * FAN_IN + tl.arange(0, FAN_IN)[None, :]
+def entries_of(arena, tree, slot, piece, inside):
+    """The indices (slot = 1) or second indices (slot = 2) of pieces, (pieces, FAN_IN); −1 for none."""
+    at = tl.load(tree + slot) + piece[:, None] * FAN_IN + tl.arange(0, FAN_IN)[None, :]
     return tl.load(arena + at, mask=inside[:, None], other=-1)
 
 
@@ -105,7 +106,7 @@ def add_up(arena, tree, nodes, PIECES: tl.constexpr):
 
 @triton.jit
 def add_up_array(arena, tree, source, nodes, PIECES: tl.constexpr):
-    """nodes[r] = Σ of source over the entries of row r."""
+    """nodes[r] = the sum of `source` over the entries of row r."""
     first, end = level_of(tree, 0)
     for start in range(first, end, PIECES):
         piece = start + tl.arange(0, PIECES)

@@ -28,8 +28,8 @@ class Weights:
     peaks: Tensor  # (B, L, segments): the largest score of each segment of a class
     sums: Tensor  # (B, L, segments): Σ exp(score − peak)
     class_log: Tensor  # (B, L, class nodes), float64: logarithms of the class sums
-    weight: Tensor  # (B, L, class nodes), float64: class sums over that of the largest useful class
-    grouped: Tensor  # (B, L, group nodes), float64: their sums over groups, or the logarithms of these
+    weight: Tensor  # (B, L, class nodes), float64: class sums divided by the sum of the largest useful class
+    grouped: Tensor  # (B, L, group nodes), float64: sums of `weight` over groups, or their logarithms
     log_norm: Tensor  # (B, L), float64
     log_scale: Tensor  # (B, L), float64
     drift: Tensor  # (B, L), int32: the maximum change of masses at a position, in binary digits
@@ -101,7 +101,7 @@ def weights_of(
 
 
 def launch_segments(
-    w: Weights, peaks: Tensor, others: Tensor, best: bool = False, wanted: Tensor | None = None
+    w: Weights, peaks: Tensor, sums: Tensor, best: bool = False, predicate: Tensor | None = None
 ) -> None:
     batch = w.batch
     rows = rows_of(batch.n_tiles * batch.size, batch.length)
@@ -111,15 +111,15 @@ def launch_segments(
         w.scores,
         batch.classes,
         batch.class_base,
-        peaks if wanted is None else wanted,
+        peaks if predicate is None else predicate,
         peaks,
-        others,
+        sums,
         batch.length,
         batch.vocab,
         batch.n_segments,
         ROWS=rows,
         FROM_PROBS=w.from_probs,
         BEST=best,
-        PREDICATE=wanted is not None,
+        PREDICATE=predicate is not None,
         ACC=w.accumulator,
     )

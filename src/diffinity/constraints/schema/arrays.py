@@ -1,7 +1,7 @@
 """Arrays: an automaton over items, with as much counting as the schemas require.
 
 As for objects, the machine is first laid out over whole items. A state has the position of the next item (as far
-as positions differ), the number of items that each `contains` has found, the schemas that must fail and have not
+as positions differ), the number of items that satisfied each `contains`, the schemas that must fail and have not
 failed yet and, under `uniqueItems`, the values so far, or the parts of all values that they belong to.
 """
 
@@ -31,8 +31,8 @@ class _State(NamedTuple):
     """The state of the machine between two items."""
 
     place: int = 0
-    found: tuple[int, ...] = ()  # items counted by each `contains`
-    undecided: frozenset[int] = frozenset()  # schemas that must fail and have not yet
+    counts: tuple[int, ...] = ()  # items counted by each `contains`
+    undecided: frozenset[int] = frozenset()  # schemas that must fail and have not failed yet
     used: frozenset[bytes | int] = frozenset()  # values, or parts of all values, that must not occur again
 
 
@@ -47,22 +47,22 @@ class _Tally:
     @property
     def enough(self) -> int:
         """The count from which more items make no difference."""
-        most = self.contains.at_most
-        return max(self.contains.at_least, 0 if most is None else most + 1)
+        max_count = self.contains.at_most
+        return max(self.contains.at_least, 0 if max_count is None else max_count + 1)
 
-    def options(self, found: int) -> list[tuple[Literal | None, int]]:
+    def options(self, count: int) -> list[tuple[Literal | None, int]]:
         """The options for the next item: a literal that it satisfies, and the count after it."""
         wanted = Literal(self.contains.node)
         if not self.exactly:
-            return [(None, found)] if found >= self.enough else [(None, found), (wanted, found + 1)]
-        if self.failing is None and found + 1 > (self.contains.at_most or 0) and self.contains.at_most is not None:
-            return [(wanted.negated(), found)]
-        return [(wanted.negated(), found), (wanted, min(found + 1, self.enough))]
+            return [(None, count)] if count >= self.enough else [(None, count), (wanted, count + 1)]
+        if self.failing is None and count + 1 > (self.contains.at_most or 0) and self.contains.at_most is not None:
+            return [(wanted.negated(), count)]
+        return [(wanted.negated(), count), (wanted, min(count + 1, self.enough))]
 
-    def satisfied(self, found: int) -> bool:
+    def satisfied(self, count: int) -> bool:
         """Whether the count is within the limits."""
-        most = self.contains.at_most
-        return found >= self.contains.at_least and (most is None or found <= most)
+        max_count = self.contains.at_most
+        return count >= self.contains.at_least and (max_count is None or count <= max_count)
 
 
 class ArrayBuilder:
@@ -74,9 +74,9 @@ class ArrayBuilder:
         self.failing = failing
         self._known_texts: dict[ByteDFA, list[tuple[bytes, ByteDFA]]] = {}
         self._pieces: dict[ByteDFA, tuple[ByteDFA, ...]] = {}
-        self.least = max((part.min_items for part in holding), default=0)
-        most = [part.max_items for part in holding if part.max_items is not None]
-        self.most = self._feasible_length(min(most) if most else None)
+        self.min_items = max((part.min_items for part in holding), default=0)
+        maxima = [part.max_items for part in holding if part.max_items is not None]
+        self.max_items = self._feasible_length(min(maxima) if maxima else None)
         self.tallies = [
             *(_Tally(p.contains, p.contains.at_most is not None, None) for p in holding if p.contains is not None),
             *(_Tally(p.contains, True, j) for j, p in enumerate(failing) if p.contains is not None),
@@ -87,27 +87,27 @@ class ArrayBuilder:
 
     def build(self) -> ByteDFA:
         """The automaton, empty if there is no such array."""
-        if self.most is not None and self.least > self.most:
+        if self.max_items is not None and self.min_items > self.max_items:
             return ByteDFA.empty()
-        return self._emit(_State(found=(0,) * len(self.tallies), undecided=frozenset(range(len(self.failing)))))
+        return self._emit(_State(counts=(0,) * len(self.tallies), undecided=frozenset(range(len(self.failing)))))
 
     def _base(self, place: int) -> tuple[Literal, ...]:
         nodes = (part.at(place) for part in self.holding)
         return tuple(dict.fromkeys(Literal(node) for node in nodes if node is not None))
 
-    def _feasible_length(self, most: int | None) -> int | None:
+    def _feasible_length(self, max_items: int | None) -> int | None:
         """The greatest number of items that the schemas of the positions allow."""
         tuple_length = max((len(part.prefix) for part in self.holding), default=0)
         for place in range(tuple_length + 1):
-            if most is not None and place >= most:
-                return most
+            if max_items is not None and place >= max_items:
+                return max_items
             if self.values.below(self._base(place)).is_empty:
                 return place
-        return most
+        return max_items
 
     def _last_place(self) -> int:
         """The position from which all positions are equivalent."""
-        places = [self.least, self.most or 0]
+        places = [self.min_items, self.max_items or 0]
         places += [len(part.prefix) for part in (*self.holding, *self.failing)]
         for part in self.failing:
             places += [part.min_items, 0 if part.max_items is None else part.max_items + 1]
@@ -117,26 +117,26 @@ class ArrayBuilder:
 
     def _always_unique(self) -> bool:
         """Whether two items can never be equal."""
-        if self.most is None or self.most > 8:
-            return self.most is not None and self.most <= 1
+        if self.max_items is None or self.max_items > 8:
+            return self.max_items is not None and self.max_items <= 1
         written_out = self.values.assembly.written_out
-        items = [written_out(self.values.below(self._base(place))) for place in range(self.most)]
+        items = [written_out(self.values.below(self._base(place))) for place in range(self.max_items)]
         return all(a.intersection(b).is_empty for a, b in combinations(items, 2))
 
     def _parts(self) -> tuple[ByteDFA, ...] | None:
         """The partition that distinguishes items; None if all their values can be remembered."""
-        places = range(self.last_place + 1 if self.most is None else min(self.last_place + 1, self.most))
+        places = range(self.last_place + 1 if self.max_items is None else min(self.last_place + 1, self.max_items))
         values = list(dict.fromkeys(self._scalar(self.values.below(self._base(place))) for place in places))
         written_out = self.values.assembly.written_out
         words = [enumerated(written_out(value), MAX_UNIQUE_VALUES) for value in values]
-        known = {word for some in words for word in some or ()}
+        known = {word for value_words in words for word in value_words or ()}
         if None not in words and 2 ** len(known) * sum(map(len, known)) // 2 <= MAX_UNIQUE_STATES:
             return None
         parts = partition(values, sum(map(self.values.least_size, values)))
-        if self.least > len(parts):
+        if self.min_items > len(parts):
             part = next(part for part in self.holding if part.unique)
             pointer = part.node.pointer if part.node is not None else "#"
-            reason = f"a finite automaton cannot tell {self.least} of these items apart"
+            reason = f"a finite automaton cannot tell {self.min_items} of these items apart"
             self.values.document.refuse("uniqueItems", pointer, reason)
             self.unique = False
         return parts
@@ -149,29 +149,29 @@ class ArrayBuilder:
 
     def _items(self, state: _State) -> Iterator[tuple[ByteDFA, _State]]:
         """The possible next values, each with the state after it."""
-        if self.most is not None and state.place >= self.most:
+        if self.max_items is not None and state.place >= self.max_items:
             return
         base = self._base(state.place)
-        wishes = [self._wishes(j, state.place) for j in sorted(state.undecided)]
-        tallies = [tally.options(found) for tally, found in zip(self.tallies, state.found, strict=True)]
+        failure_options = [self._failure_options(j, state.place) for j in sorted(state.undecided)]
+        tally_options = [tally.options(count) for tally, count in zip(self.tallies, state.counts, strict=True)]
         after = state._replace(place=min(state.place + 1, self.last_place))
-        for failures in product(*wishes):
+        for failures in product(*failure_options):
             failed = {
                 j for j, literal in zip(sorted(state.undecided), failures, strict=True) if literal is not None
             }
-            for counted in product(*tallies):
+            for counted in product(*tally_options):
                 self.values.spend(12, "composing an array")
                 chosen = [
                     literal for literal in (*failures, *(literal for literal, _ in counted)) if literal is not None
                 ]
                 value = self.values.below(tuple(dict.fromkeys((*base, *chosen))))
                 if not value.is_empty:
-                    found = tuple(count for _, count in counted)
+                    counts = tuple(count for _, count in counted)
                     yield from self._distinct(
-                        value, after._replace(found=found, undecided=state.undecided - failed)
+                        value, after._replace(counts=counts, undecided=state.undecided - failed)
                     )
 
-    def _wishes(self, j: int, place: int) -> list[Literal | None]:
+    def _failure_options(self, j: int, place: int) -> list[Literal | None]:
         node = self.failing[j].at(place)
         return [None] if node is None else [None, Literal(node, holds=False)]
 
@@ -206,11 +206,11 @@ class ArrayBuilder:
 
     def _may_end(self, state: _State) -> bool:
         """Whether the array may be closed here."""
-        if state.place < self.least:
+        if state.place < self.min_items:
             return False
         broken: set[int] = set()
-        for tally, found in zip(self.tallies, state.found, strict=True):
-            if not tally.satisfied(found):
+        for tally, count in zip(self.tallies, state.counts, strict=True):
+            if not tally.satisfied(count):
                 if tally.failing is None:
                     return False
                 broken.add(tally.failing)
@@ -225,14 +225,14 @@ class ArrayBuilder:
         marks = spelling(self.values.options)
         nfa = NfaBuilder()
         entry, opened, end = nfa.state(), nfa.state(), nfa.state()
-        before: dict[_State, int] = {}  # an item must come now
-        behind: dict[_State, int] = {}  # an item has just ended
-        todo: list[_State] = []
+        before: dict[_State, int] = {}  # NFA states before an item
+        behind: dict[_State, int] = {}  # NFA states after an item
+        pending: list[_State] = []
 
         def before_node(state: _State) -> int:
             if state not in before:
                 before[state] = nfa.state()
-                todo.append(state)
+                pending.append(state)
             return before[state]
 
         def behind_node(state: _State) -> int:
@@ -247,15 +247,15 @@ class ArrayBuilder:
         if self._may_end(start):
             nfa.literal(b"]", opened, end)
         nfa.epsilon(opened, before_node(start))
-        while todo:
-            state = todo.pop()
+        while pending:
+            state = pending.pop()
             for value, after in self._items(state):
                 self.values.limit_states(nfa.n_states + value.n_states, "composing an array")
                 self.values.assembly.embed(nfa, value, before[state], behind_node(after))
         return nfa.build(entry, [end])
 
 
-def enumerated(dfa: ByteDFA, most: int) -> list[bytes] | None:
+def enumerated(dfa: ByteDFA, max_words: int) -> list[bytes] | None:
     """All strings of a machine, or None if there are more than `most`.
 
     >>> enumerated(ByteDFA.from_strings([b"b", b"a"]), 5)
@@ -269,7 +269,7 @@ def enumerated(dfa: ByteDFA, most: int) -> list[bytes] | None:
         state, word = stack.pop()
         if dfa.accepting[state]:
             words.append(word)
-            if len(words) > most:
+            if len(words) > max_words:
                 return None
         following = dfa.table[state][dfa.byte_class]
         stack.extend((int(following[b]), word + bytes([b])) for b in np.flatnonzero(following >= 0)[::-1].tolist())

@@ -1,4 +1,4 @@
-"""Large values inside larger values: references during the compilation of a document, expanded once at the end.
+"""Large values inside larger values: they are references during compilation, and are expanded once at the end.
 
 A machine with a copy of each machine below it would be determinised and minimised again on every level. Instead a
 large value is one transition on a byte that no JSON text contains (a control character, or a byte that UTF-8 never
@@ -45,12 +45,12 @@ class Assembly:
             nfa.edge(entry, byte, byte, end)
 
     def _references(self, dfa: ByteDFA) -> list[tuple[int, ByteDFA, int]]:
-        """Where a machine refers to others: (source, value, target)."""
-        found = []
+        """The references of a machine to others: (source, value, target)."""
+        references = []
         for byte, value in self._value.items():
             column = dfa.table[:, dfa.byte_class[byte]]
-            found += [(s, value, int(column[s])) for s in np.flatnonzero(column >= 0).tolist()]
-        return found
+            references += [(s, value, int(column[s])) for s in np.flatnonzero(column >= 0).tolist()]
+        return references
 
     def size(self, dfa: ByteDFA, any_value: ByteDFA | None = None) -> int:
         """The number of states of a machine after expansion, with `any` bound to `any_value` if given."""
@@ -72,15 +72,15 @@ class Assembly:
                 budget.check(limit, self.size(dfa), "writing out the schema")
         nfa = NfaBuilder()
         start, end = nfa.state(), nfa.state()
-        todo = [(dfa, start, end)]
+        pending = [(dfa, start, end)]
         known: dict[ByteDFA, tuple[ByteDFA, list[tuple[int, ByteDFA, int]]]] = {}
-        while todo:
-            part, entry, leave = todo.pop()
+        while pending:
+            part, entry, leave = pending.pop()
             if part not in known:
                 known[part] = self._without_references(part), self._references(part)
             plain, references = known[part]
             first = nfa.copy_states(plain, entry, leave)
-            todo.extend((value, first + s, first + t) for s, value, t in references)
+            pending.extend((value, first + s, first + t) for s, value, t in references)
         return nfa.build(start, [end])
 
     def _without_references(self, dfa: ByteDFA) -> ByteDFA:

@@ -1,4 +1,4 @@
-"""From the literals of a place to the automaton of the values that satisfy them, one JSON type at a time."""
+"""Compiles the literals of a place to the automaton of the values that satisfy them, one JSON type at a time."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from diffinity.constraints.schema.strings import strings
 from diffinity.errors import ConstraintTooLarge
 from diffinity.limits import PYTHON_STEPS, charged_cache, compiling
 
-# Unless the caller sets `max_depth`, recursion goes this deep, or as deep as these limits allow: the first two
-# levels matter more than the next ones.
+# The maximum recursion depth unless the caller sets `max_depth`, and the limits on states that may stop it
+# earlier: one for the first two levels, which matter more, and one for the next levels.
 MOST_DEPTH = 8
 FIRST_STATES = 100_000
 AFFORDABLE_STATES = 20_000
-# The nesting of arrays and objects in an unconstrained value: pairs (levels, arrays among them); the nesting at
-# each place must stay within one of them. An automaton copies the scalars for each path to a place, so few arrays
-# and many objects cost less than any mixture, and are more common.
+# The nesting of arrays and objects in an unconstrained value: pairs (levels, arrays among them). The nesting at
+# each place must stay within one of the pairs. An automaton copies the scalars for each path to a place. So few
+# arrays and many objects cost less than any mixture, and they are more common.
 Shape = tuple[tuple[int, int], ...]
 # Unless the caller sets `any_depth`: the first shape with which the whole automaton stays within this size.
 ANY_SHAPES: tuple[Shape, ...] = (((2, 2),), ((1, 1),))
@@ -47,12 +47,12 @@ ANY_STATES_OPEN = 40_000
 # first limit is tried with the next.
 ORDER_STATES = (150_000, 20_000)
 
-# The depth of places that are compiled by recursion; deeper places are compiled first, from the top again.
+# The maximum depth of places that are compiled by recursion. A deeper place is compiled first, with a new stack.
 RECURSION = 25
 
 
 class _CompileFirst(Exception):
-    """The place that must be compiled before others can continue."""
+    """Raised with the place that must be compiled before other places can be compiled."""
 
     def __init__(self, literals: tuple[Literal, ...], depth: int) -> None:
         self.place = literals, depth
@@ -82,11 +82,11 @@ class Compiler:
         depth = self.options.max_depth
         if depth is None:
             depth = self._affordable_depth(root, shapes[-1]) if self.document.has_recursion else 0
-        found = self.from_the_top(root, depth)
-        most = ANY_STATES_OPEN if self.options.open else ANY_STATES
-        affordable = (shape for shape in shapes if self.size_with(found, shape) <= most)
+        automaton = self.from_the_top(root, depth)
+        max_states = ANY_STATES_OPEN if self.options.open else ANY_STATES
+        affordable = (shape for shape in shapes if self.size_with(automaton, shape) <= max_states)
         self.assembly.bind_any(any_value(self.options, next(affordable, shapes[-1])))
-        return self.assembly.written_out(found)
+        return self.assembly.written_out(automaton)
 
     def size_with(self, dfa: ByteDFA, shape: Shape) -> int:
         """The number of states of a machine after expansion, with unconstrained values of this shape."""
@@ -103,8 +103,8 @@ class Compiler:
         spent = 0
         for depth in range(MOST_DEPTH + 1):
             with compiling() as budget:
-                # A level costs a multiple of the previous level, so a level that could hardly be finished is not
-                # begun.
+                # A level costs a multiple of the previous level, so a level that would probably exceed the budget
+                # is not started.
                 if (
                     depth > 1
                     and 4 * (budget.meter.steps - spent) > budget.limits.compile_steps - budget.meter.steps
@@ -113,33 +113,35 @@ class Compiler:
                 spent = budget.meter.steps
             needed = depth == 0 or self.from_the_top(root, depth - 1).is_empty
             try:
-                found = self.from_the_top(root, depth)
+                automaton = self.from_the_top(root, depth)
             except ConstraintTooLarge as refusal:
-                # Spent work stays counted, and the language must not depend on the speed of the machine.
+                # The work done stays counted, and the language must not depend on the speed of the machine.
                 if needed or refusal.limit in ("compile_steps", "compile_seconds"):
                     raise
                 return depth - 1
-            most = FIRST_STATES if depth <= 2 else AFFORDABLE_STATES
-            if not needed and self.size_with(found, shape) > most:
+            max_states = FIRST_STATES if depth <= 2 else AFFORDABLE_STATES
+            if not needed and self.size_with(automaton, shape) > max_states:
                 return depth - 1
         return MOST_DEPTH
 
     def from_the_top(self, literals: tuple[Literal, ...], depth: int) -> ByteDFA:
         """The values of a place, with places below it at any depth, on a shallow stack."""
-        todo = [(literals, depth)]
-        found = ByteDFA.empty()
-        while todo:
+        pending = [(literals, depth)]
+        automaton = ByteDFA.empty()
+        while pending:
             self._levels = 0
             try:
-                found = self.value(*todo[-1])
-                todo.pop()
+                automaton = self.value(*pending[-1])
+                pending.pop()
             except _CompileFirst as deeper:
-                todo.append(deeper.place)
-        return found
+                pending.append(deeper.place)
+        return automaton
 
     def value(self, literals: tuple[Literal, ...], depth: int) -> ByteDFA:
         """The values that satisfy the literals, with `depth` recursive references left to follow."""
-        literals = tuple(each for each in literals if each.node.raw not in (True, {}) or not each.holds)
+        literals = tuple(
+            literal for literal in literals if literal.node.raw not in (True, {}) or not literal.holds
+        )
         if not literals:
             return self.assembly.any
         key = (literals, depth)
@@ -168,12 +170,26 @@ class Compiler:
         for kind in TYPES:
             alternatives = self.expander.alternatives(literals, kind, depth)
             inside = _inside(shape, kind)
-            places = [_Below(self, literals, each, depth, inside, len(alternatives)) for each in alternatives]
-            found = [self._of_type(kind, each, below) for each, below in zip(alternatives, places, strict=True)]
-            if kind == "object" and alternatives and not self.options.open and all(dfa.is_empty for dfa in found):
+            places = [
+                _Below(self, literals, alternative, depth, inside, len(alternatives))
+                for alternative in alternatives
+            ]
+            automata = [
+                self._of_type(kind, alternative, below)
+                for alternative, below in zip(alternatives, places, strict=True)
+            ]
+            if (
+                kind == "object"
+                and alternatives
+                and not self.options.open
+                and all(dfa.is_empty for dfa in automata)
+            ):
                 # Only properties that the schema allows without naming them could satisfy it.
-                found = [self._object(each, below, True) for each, below in zip(alternatives, places, strict=True)]
-            parts |= dict.fromkeys(dfa for dfa in found if not dfa.is_empty)
+                automata = [
+                    self._object(alternative, below, True)
+                    for alternative, below in zip(alternatives, places, strict=True)
+                ]
+            parts |= dict.fromkeys(dfa for dfa in automata if not dfa.is_empty)
         return _union(list(parts))
 
     def _of_type(self, kind: str, alternative: Alternative, below: _Below) -> ByteDFA:
@@ -272,8 +288,8 @@ class _Below:
         # The union of alternatives has a state for each compatible tuple of their states.
         return self.compiler.order_states // self.alternatives**2
 
-    def note_order(self, kept: str) -> None:
-        if self.options.order == "any" and kept != "none":
+    def note_order(self, order: str) -> None:
+        if self.options.order == "any" and order != "none":
             self.compiler.ordered |= {node.pointer: None for node in self.alternative.holding[:1]}
 
     def spend(self, passes: int, doing: str) -> None:

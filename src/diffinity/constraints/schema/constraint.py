@@ -21,10 +21,10 @@ from diffinity.limits import compiling
 class JsonSchema(Constraint):
     """The JSON texts of the values that a schema accepts, each value in its canonical spelling.
 
-    By default an object has only the properties that the schema names, in this order, and others only if the
-    schema describes them. `open=True` accepts all that the schema accepts, `order="any"` any order,
-    `spelling="any"` other spellings of strings and numbers. Every accepted text validates; an unsupported keyword
-    raises `UnsupportedKeyword`.
+    By default an object has the properties that the schema names, in this order, and other properties only if the
+    schema describes them. `open=True` accepts all properties that the schema accepts. `order="any"` accepts any
+    order. `spelling="any"` accepts other spellings of strings and numbers. Every accepted text validates; an
+    unsupported keyword raises `UnsupportedKeyword`.
 
     >>> point = JsonSchema({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]})
     >>> point.accepts('{"x": 3}'), point.accepts('{"x": 3.5}'), point.accepts('{}')
@@ -87,7 +87,7 @@ class JsonSchema(Constraint):
             raise SchemaTooLarge("levels", MAX_NESTING, MAX_NESTING + 1, "this schema") from None
 
     def _canonical(self, document: Document) -> ByteDFA:
-        """The machine with one spelling per value; any order may use up to half of the work."""
+        """The machine with one spelling per value; `order="any"` may use up to half of the compile budget."""
         with compiling() as budget:
             half = (budget.limits.compile_steps + budget.meter.steps) // 2
             for order_states in ORDER_STATES if self.options.order == "any" else ():
@@ -122,8 +122,8 @@ class JsonSchema(Constraint):
         return places
 
     def __repr__(self) -> str:
-        shown = self.text if len(self.text) <= 60 else self.text[:57] + "…"
-        return f"JsonSchema({shown})"
+        text = self.text if len(self.text) <= 60 else self.text[:57] + "…"
+        return f"JsonSchema({text})"
 
 
 def _read(schema: object) -> tuple[str, Any]:
@@ -146,9 +146,9 @@ def _read(schema: object) -> tuple[str, Any]:
         return json.dumps(schema, ensure_ascii=False, allow_nan=False), model
     except ConstraintError:
         raise
-    except json.JSONDecodeError as wrong:
-        raise ConstraintSyntaxError(f"the schema is not JSON: {wrong.msg}", wrong.doc, wrong.pos) from None
+    except json.JSONDecodeError as error:
+        raise ConstraintSyntaxError(f"the schema is not JSON: {error.msg}", error.doc, error.pos) from None
     except RecursionError:
         raise SchemaTooLarge("levels", MAX_NESTING, MAX_NESTING + 1, "this schema") from None
-    except (TypeError, ValueError) as wrong:
-        raise ConstraintSyntaxError(f"the schema is not JSON: {wrong}") from None
+    except (TypeError, ValueError) as error:
+        raise ConstraintSyntaxError(f"the schema is not JSON: {error}") from None

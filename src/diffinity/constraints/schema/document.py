@@ -110,8 +110,8 @@ class Document:
     def _own_id(self, raw: Any) -> str | None:
         if not isinstance(raw, dict) or ("$ref" in raw and self._draft <= 7):
             return None
-        found = raw.get("id" if self._draft == 4 else "$id")
-        return found if isinstance(found, str) else None
+        identifier = raw.get("id" if self._draft == 4 else "$id")
+        return identifier if isinstance(identifier, str) else None
 
     def children(self, node: Node) -> Iterator[tuple[str, Node]]:
         """The schemas written directly inside a node, each with its keyword."""
@@ -140,15 +140,15 @@ class Document:
     # ---- addresses
 
     def _register_all(self) -> None:
-        todo, seen = [self.root], {self.root}
+        pending, seen = [self.root], {self.root}
         self._resources[self.root.base] = self._resources[""] = self.root
-        while todo:
-            node = todo.pop()
+        while pending:
+            node = pending.pop()
             self._register(node)
             for _, inner in self.children(node):
                 if inner not in seen:
                     seen.add(inner)
-                    todo.append(inner)
+                    pending.append(inner)
 
     def _register(self, node: Node) -> None:
         own = self._own_id(node.raw)
@@ -169,17 +169,17 @@ class Document:
         """The target of the reference at a node; None only if `lenient` ignores an unsupported reference."""
         key = (keyword, node)
         if key not in self._targets:
-            found, passed = self._target(node, keyword), {node}
+            target, visited = self._target(node, keyword), {node}
             # Nodes that are only a reference are followed; a cycle of such nodes ends at the first repeated node.
             while (
-                found is not None
-                and found not in passed
-                and isinstance(found.raw, dict)
-                and [*found.raw] == ["$ref"]
+                target is not None
+                and target not in visited
+                and isinstance(target.raw, dict)
+                and [*target.raw] == ["$ref"]
             ):
-                passed.add(found)
-                found = self._target(found, "$ref")
-            self._targets[key] = found
+                visited.add(target)
+                target = self._target(target, "$ref")
+            self._targets[key] = target
         return self._targets[key]
 
     def _target(self, node: Node, keyword: str) -> Node | None:
@@ -190,10 +190,10 @@ class Document:
             self.refuse(keyword, node.pointer, "$recursiveAnchor makes its target depend on the caller")
             return None
         # `urljoin` does not know that a URN can be a base.
-        whole = (
+        uri = (
             node.base + reference if reference.startswith("#") else _joined(node.base, reference, node.at(keyword))
         )
-        address, fragment = urldefrag(whole)
+        address, fragment = urldefrag(uri)
         resource = self._resources.get(address)
         if resource is None:
             self.refuse(keyword, node.pointer, f"{reference!r} is in another document, and none is ever fetched")
@@ -206,15 +206,15 @@ class Document:
             return resource
         if fragment.startswith("/"):
             return self._follow(resource, fragment, node, keyword)
-        found = self._anchors.get((address, fragment))
-        if found is None:
+        target = self._anchors.get((address, fragment))
+        if target is None:
             raise MalformedSchema(node.at(keyword), f"nothing is called {reference!r}")
-        return found
+        return target
 
     def _follow(self, resource: Node, fragment: str, node: Node, keyword: str) -> Node:
         value: Any = resource.raw
         base, pointer = resource.base, resource.pointer
-        found: Node | None = resource
+        target: Node | None = resource
         for part in fragment[1:].split("/"):
             step = part.replace("~1", "/").replace("~0", "~")
             pointer = f"{pointer}/{part}"
@@ -222,9 +222,9 @@ class Document:
                 value = value[int(step)] if isinstance(value, list) else value[step]
             except (KeyError, IndexError, ValueError, TypeError):
                 raise MalformedSchema(node.at(keyword), f"nothing is at {node.get(keyword)!r}") from None
-            found = self._nodes.get((id(value), base))
-            base = found.base if found is not None else base
-        return found if found is not None else self._node(value, pointer, base)
+            target = self._nodes.get((id(value), base))
+            base = target.base if target is not None else base
+        return target if target is not None else self._node(value, pointer, base)
 
     # ---- recursion
 
@@ -240,12 +240,12 @@ class Document:
         return node in self._cyclic
 
     def _next(self, node: Node) -> list[Node]:
-        found = [inner for keyword, inner in self.children(node) if keyword not in ("$defs", "definitions")]
+        successors = [inner for keyword, inner in self.children(node) if keyword not in ("$defs", "definitions")]
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
             target = self.target(node, keyword) if node.has(keyword) else None
             if target is not None:
-                found.append(target)
-        return found
+                successors.append(target)
+        return successors
 
 
 def _leaf(raw: dict[str, Any] | bool) -> str | None:
@@ -263,11 +263,11 @@ def _leaf(raw: dict[str, Any] | bool) -> str | None:
 def _joined(base: str, reference: str, pointer: str) -> str:
     """The absolute address of a reference, given its base."""
     try:
-        whole = urljoin(base, reference)
-        urldefrag(whole)
-    except ValueError as wrong:
-        raise MalformedSchema(pointer, f"{shown(reference)} is no address: {wrong}") from None
-    return whole
+        uri = urljoin(base, reference)
+        urldefrag(uri)
+    except ValueError as error:
+        raise MalformedSchema(pointer, f"{shown(reference)} is no address: {error}") from None
+    return uri
 
 
 def _in_cycles(root: Node, successors: Callable[[Node], list[Node]]) -> set[Node]:
@@ -318,18 +318,18 @@ def check_size(schema: object) -> None:
 
     >>> check_size({"type": "object"})
     """
-    size, todo = 0, [(schema, 0)]
-    while todo:
-        value, depth = todo.pop()
+    size, pending = 0, [(schema, 0)]
+    while pending:
+        value, depth = pending.pop()
         if depth > MAX_NESTING:
             raise SchemaTooLarge("levels", MAX_NESTING, depth, "this schema")
         if isinstance(value, str):
             size += len(value)
         elif isinstance(value, dict):
             size += sum(len(k) + 4 if isinstance(k, str) else 4 for k in value)
-            todo.extend((inner, depth + 1) for inner in value.values())
+            pending.extend((inner, depth + 1) for inner in value.values())
         elif isinstance(value, list | tuple):
-            todo.extend((inner, depth + 1) for inner in value)
+            pending.extend((inner, depth + 1) for inner in value)
         size += 4
         if size > MAX_BYTES:
             raise SchemaTooLarge("bytes", MAX_BYTES, size, "this schema")

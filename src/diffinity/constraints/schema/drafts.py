@@ -18,8 +18,9 @@ SINGLE = (
     "unevaluatedItems",
 )
 
-# First and last draft in which a keyword asserts something. A keyword that the schema's own draft does not know
-# is still honoured where that only narrows the language (its author meant it), never under a negation.
+# The first and last draft in which a keyword asserts something. A keyword that the schema's own draft does not
+# define is still applied where it only narrows the language, because its author meant it. It never counts under a
+# negation.
 _SPAN = {
     "const": (6, LATEST),
     "contains": (6, LATEST),

@@ -1,8 +1,8 @@
 """`pattern`: ECMA-262 regular expressions, searched for anywhere in a string, as automata over its UTF-8 bytes.
 
-The pattern is parsed and translated to Python's dialect, with all differences made explicit: `$` is the very end,
-`\\d \\w \\s .` are ECMA's sets, names of groups are dropped. Lookaheads at the start of an anchored pattern are
-intersections; other lookarounds and back-references are refused.
+The pattern is parsed and translated to Python's dialect. The translation resolves all differences: `$` is the end
+of the text, `\\d \\w \\s .` are ECMA's sets, names of groups are dropped. Lookaheads at the start of an anchored
+pattern are intersections; other lookarounds and back-references are refused.
 """
 
 from __future__ import annotations
@@ -113,9 +113,9 @@ class _Parser:
         if self._take("^"):
             prefix = r"\A"
             while self._peek(3) in ("(?=", "(?!"):
-                found = ahead if self._peek(3) == "(?=" else not_ahead
+                lookaheads = ahead if self._peek(3) == "(?=" else not_ahead
                 self.position += 3
-                found.append(rf"\A(?:{self._alternatives()})")
+                lookaheads.append(rf"\A(?:{self._alternatives()})")
                 self._expect(")")
         body = prefix + self._sequence()
         if self._peek() == "|" and (ahead or not_ahead):
@@ -123,13 +123,13 @@ class _Parser:
         while self._take("|"):
             body += "|" + self._sequence()
         if self.position < len(self.source):
-            raise self._wrong("unbalanced ')'")
+            raise self._syntax_error("unbalanced ')'")
         return Translated(body, tuple(ahead), tuple(not_ahead), self.has_edges)
 
     def _alternatives(self) -> str:
         self.depth += 1
         if self.depth > 100:
-            raise self._wrong("more than 100 nested groups")
+            raise self._syntax_error("more than 100 nested groups")
         parts = [self._sequence()]
         while self._take("|"):
             parts.append(self._sequence())
@@ -160,7 +160,7 @@ class _Parser:
             atom = _written(self._escape(in_class=False))
         elif char in "*+?":
             self.position -= 1
-            raise self._wrong("nothing to repeat")
+            raise self._syntax_error("nothing to repeat")
         else:
             self._code_point(ord(char))
             atom = _written(((ord(char), ord(char)),))
@@ -174,7 +174,7 @@ class _Parser:
             elif self._peek(2) == "?<" and self._peek(3) not in ("?<=", "?<!"):
                 end = self.source.find(">", self.position)
                 if end < 0:
-                    raise self._wrong("a group's name has no end")
+                    raise self._syntax_error("a group's name has no end")
                 self.position = end + 1
             else:
                 self.position = start
@@ -187,22 +187,22 @@ class _Parser:
         char = self._peek()
         if char in ("*", "+", "?") and char:
             self.position += 1
-            found = char
+            quantifier = char
         elif char == "{" and (counted := self._counted()):
-            found = counted
+            quantifier = counted
         else:
             return ""
         self._take("?")  # a lazy quantifier has the same language
-        return found
+        return quantifier
 
     def _counted(self) -> str | None:
-        found = _COUNT.match(self.source, self.position)
-        if found is None:
+        match = _COUNT.match(self.source, self.position)
+        if match is None:
             return None  # a literal brace
-        low, comma, high = found.groups(default="")
+        low, comma, high = match.groups(default="")
         if len(low) > 9 or len(high) > 9:
             raise self._unsupported("a repetition count above a thousand million")
-        self.position = found.end()
+        self.position = match.end()
         return f"{{{int(low)}{comma}{int(high) if high else ''}}}"
 
     def _class(self) -> str:
@@ -216,7 +216,7 @@ class _Parser:
                 second = self._class_atom()
                 if len(first) == 1 == len(second) and first[0][0] == first[0][1] and second[0][0] == second[0][1]:
                     if second[0][0] < first[0][0]:
-                        raise self._wrong("a range of characters that runs backwards")
+                        raise self._syntax_error("a range of characters that runs backwards")
                     ranges.append((first[0][0], second[0][0]))
                 else:  # an end of the range is a set, so the hyphen is literal
                     ranges.extend([*first, (0x2D, 0x2D), *second])
@@ -269,7 +269,7 @@ class _Parser:
         try:
             code = int(text, 16)
         except ValueError:
-            raise self._wrong("an escape without its hexadecimal digits") from None
+            raise self._syntax_error("an escape without its hexadecimal digits") from None
         if 0xD800 <= code <= 0xDBFF and self._peek(2) == "\\u":  # a surrogate pair
             self.position += 2
             low = self._hexadecimal(4)
@@ -278,7 +278,7 @@ class _Parser:
 
     def _code_point(self, code: int) -> int:
         if 0xD800 <= code <= 0xDFFF or not 0 <= code <= _LAST:
-            raise self._wrong("a code point that UTF-8 has no bytes for")
+            raise self._syntax_error("a code point that UTF-8 has no bytes for")
         return code
 
     def _property(self, *, negated: bool) -> Ranges:
@@ -301,7 +301,7 @@ class _Parser:
 
     def _next(self) -> str:
         if self.position >= len(self.source):
-            raise self._wrong("the pattern ends too soon")
+            raise self._syntax_error("the pattern ends too soon")
         self.position += 1
         return self.source[self.position - 1]
 
@@ -313,13 +313,13 @@ class _Parser:
 
     def _expect(self, text: str) -> None:
         if not self._take(text):
-            raise self._wrong(f"{text!r} is missing")
+            raise self._syntax_error(f"{text!r} is missing")
 
-    def _wrong(self, message: str) -> ConstraintSyntaxError:
+    def _syntax_error(self, message: str) -> ConstraintSyntaxError:
         return ConstraintSyntaxError(message, self.source, self.position)
 
-    def _unsupported(self, what: str) -> UnsupportedConstraint:
-        return UnsupportedConstraint(f"{what} in {self.source!r}")
+    def _unsupported(self, feature: str) -> UnsupportedConstraint:
+        return UnsupportedConstraint(f"{feature} in {self.source!r}")
 
 
 _CATEGORY_NAMES = {
@@ -359,7 +359,7 @@ def _categories() -> dict[str, list[tuple[int, int]]]:
 
 @lru_cache(maxsize=4)
 def _wide_set(letter: str) -> Ranges:
-    """The characters that `\\d`, `\\w` or `\\s` matches in some engine; unassigned ones may be assigned there."""
+    """The characters that `\\d`, `\\w` or `\\s` matches in some engine, perhaps with newer Unicode tables."""
     if letter == "s":
         return _union([*_SPACE, (0x1C, 0x1F), (0x85, 0x85), (0x180E, 0x180E)])
     if letter == "d":

@@ -2,8 +2,8 @@
 
 Some are narrower than their specification where that costs little and no validator disagrees: no leap seconds, no
 quoted local parts in e-mail addresses, ASCII only in `iri` and the `idn-` formats, plain text as `regex` and
-`uri-template`. Since a narrower language must not be subtracted from anything, a format never counts as violated
-under `not`; in drafts since 2019-09 `format` is an annotation there, too. Unknown formats are annotations.
+`uri-template`. A narrower language must not be subtracted from another, so a format never counts as violated under
+`not`. In drafts since 2019-09 `format` is an annotation there, too. Unknown formats are annotations.
 """
 
 from __future__ import annotations

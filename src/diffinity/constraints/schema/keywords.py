@@ -42,7 +42,7 @@ class ObjectPart:
         return bool(self.properties or self.required)
 
     @property
-    def asks_for_more(self) -> bool:
+    def describes_additional(self) -> bool:
         """Whether a schema describes additional properties; `true`, `false` and `{}` do not."""
         return self.additional is not None and self.additional.raw not in (True, False, {})
 
@@ -208,9 +208,9 @@ class Reader:
         except UnsupportedConstraint as refusal:
             self.document.refuse(keyword, node.pointer, str(refusal))
             return False
-        except ConstraintSyntaxError as wrong:
-            reason = f"{node.at(keyword)}: {wrong.reason}"
-            raise ConstraintSyntaxError(reason, wrong.source, wrong.position) from None
+        except ConstraintSyntaxError as error:
+            reason = f"{node.at(keyword)}: {error.reason}"
+            raise ConstraintSyntaxError(reason, error.source, error.position) from None
         return True
 
     def _name_rule(self, node: Node, holds: bool) -> Node | None:
@@ -266,15 +266,15 @@ class Reader:
 
     def unevaluated_items(self, scope: Scope) -> ArrayPart | None:
         """The scope's `unevaluatedItems` as a rule for the items after the evaluated items."""
-        places = 0
-        found: list[Node] = []
+        prefix_length = 0
+        contains_nodes: list[Node] = []
         for node in scope.evaluated_by:
             part = self.array(node, holds=True)
             if part.rest is not None or (node is not scope.node and node.has("unevaluatedItems")):
                 return None
-            places = max(places, len(part.prefix))
+            prefix_length = max(prefix_length, len(part.prefix))
             if part.contains is not None and node.draft >= 2020:  # items that satisfy it count as evaluated
-                found.append(part.contains.node)
+                contains_nodes.append(part.contains.node)
         rest = self.document.child(scope.node, "unevaluatedItems")
-        rest = self.document.any_of([rest, *found], scope.node) if found else rest
-        return ArrayPart((None,) * places, rest, node=scope.node)
+        rest = self.document.any_of([rest, *contains_nodes], scope.node) if contains_nodes else rest
+        return ArrayPart((None,) * prefix_length, rest, node=scope.node)

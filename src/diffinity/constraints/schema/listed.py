@@ -44,16 +44,16 @@ def type_of(value: Any) -> str:
 
 
 def listed_values(node: Node, holds: bool) -> list[list[Any]]:
-    """The values of `const` and of `enum`; a `const` of a later draft counts only where it narrows."""
-    found: list[list[Any]] = []
+    """The values of `const` and of `enum`; a `const` that the draft does not define counts only if `holds`."""
+    lists: list[list[Any]] = []
     if node.has("const") and (holds or drafts.native("const", node.draft)):
-        found.append([node.get("const")])
+        lists.append([node.get("const")])
     if node.has("enum"):
         values = node.get("enum")
         if not isinstance(values, list):
             raise MalformedSchema(node.at("enum"), f"must be an array, not {shown(values)}")
-        found.append(values)
-    return found
+        lists.append(values)
+    return lists
 
 
 def spelled_out(value: Any) -> dict[str, Any]:

@@ -52,18 +52,18 @@ class NameTries:
     def emit(self, nfa: NfaBuilder, entered: list[tuple[int, int]]) -> None:
         """Write the tries into a machine: from each state of `entered` the names of its root may be read."""
         state: dict[int, int] = {}
-        todo: list[int] = []
+        pending: list[int] = []
 
         def state_of(node: int) -> int:
             if node not in state:
                 state[node] = nfa.state()
-                todo.append(node)
+                pending.append(node)
             return state[node]
 
         for source, root in entered:
             nfa.epsilon(source, state_of(root))
-        while todo:
-            node = todo.pop()
+        while pending:
+            node = pending.pop()
             for byte, child in self._children[node].items():
                 nfa.edge(state[node], byte, byte, state_of(child))
             for target in self._targets[node]:

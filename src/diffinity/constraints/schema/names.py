@@ -33,7 +33,7 @@ def _by_pattern(names: tuple[str, ...], patterns: tuple[str, ...], controls: boo
         for old in classes:
             split.append(NameClass(old.keys.intersection(surely), old.patterns | {pattern}))
             split.append(NameClass(old.keys.difference(perhaps), old.patterns))
-        classes = [each for each in split if not each.keys.is_empty]
+        classes = [name_class for name_class in split if not name_class.keys.is_empty]
         if len(classes) > MAX_CLASSES:
             raise SchemaTooLarge(
                 "classes of names", MAX_CLASSES, len(classes), "telling `patternProperties` apart"

@@ -98,13 +98,15 @@ def numbers(
     if lists:
         with compiling() as budget:
             budget.spend(2 * PYTHON_STEPS * len(lists[0]) * (len(wanted) + len(unwanted)), "a list of numbers")
-        kept = [v for v in lists[0] if all(f.admits(v) for f in wanted) and not any(f.admits(v) for f in unwanted)]
-        return ByteDFA.from_strings(spell_number(v).encode() for v in kept)
-    both = merged(wanted)
-    exactly = bool(unwanted) or not both.survives_rounding
-    # Beyond 2^53 a validator that divides doubles rounds.
-    whole = EXACT_DIGITS if any(facets.multiples for facets in (*wanted, *unwanted)) else WHOLE_DIGITS
-    result = _plain(both, EXACT_DIGITS if exactly else digits, whole)
+        admitted = [
+            v for v in lists[0] if all(f.admits(v) for f in wanted) and not any(f.admits(v) for f in unwanted)
+        ]
+        return ByteDFA.from_strings(spell_number(v).encode() for v in admitted)
+    conjunction = merged(wanted)
+    exactly = bool(unwanted) or not conjunction.survives_rounding
+    # A validator that divides doubles rounds numbers above 2^53.
+    whole_digits = EXACT_DIGITS if any(facets.multiples for facets in (*wanted, *unwanted)) else WHOLE_DIGITS
+    result = _plain(conjunction, EXACT_DIGITS if exactly else digits, whole_digits)
     for facets in unwanted:
         without = (
             ByteDFA.from_strings(spell_number(v).encode() for v in facets.values if facets.admits(v))
@@ -135,8 +137,8 @@ def merged(all_facets: Iterable[NumberFacets]) -> NumberFacets:
 
 
 @charged_cache(maxsize=256)
-def _plain(facets: NumberFacets, digits: int | None, whole: int = WHOLE_DIGITS) -> ByteDFA:
-    """The numbers in the range that are multiples of all steps, with at most `whole` digits before the point."""
+def _plain(facets: NumberFacets, digits: int | None, whole_digits: int = WHOLE_DIGITS) -> ByteDFA:
+    """The numbers in range that are multiples of all steps; `whole_digits` limits the digits before the point."""
     nfa = NfaBuilder()
     start, end = nfa.state(), nfa.state()
     minus = nfa.state()
@@ -147,7 +149,7 @@ def _plain(facets: NumberFacets, digits: int | None, whole: int = WHOLE_DIGITS) 
         if high is not None and (high.value < low.value or (high.value == low.value and (high.open or low.open))):
             continue
         top = None if high is None else _digits(high)
-        nfa.embed(_magnitudes(_digits(low), top, facets.integer, digits, whole), entry, end)
+        nfa.embed(_magnitudes(_digits(low), top, facets.integer, digits, whole_digits), entry, end)
         if high is not None and high.value < _SMALLEST_PLAIN and not facets.integer:
             nfa.embed(_tiny(low, high), entry, end)
         elif digits is UNCOUNTED and low.value == 0 and not facets.integer:
@@ -170,27 +172,27 @@ class _Digits:
     fraction: str
     open: bool
 
-    def compare(self, so_far: int, place: int, digit: int) -> int:
-        """Sign of (prefix read − prefix of the bound), after one more digit before the point."""
-        if so_far:
-            return so_far
-        own = int(self.whole[place]) if place < len(self.whole) else -1
-        return (digit > own) - (digit < own)
+    def compare(self, sign: int, place: int, digit: int) -> int:
+        """The sign of (prefix read − prefix of the bound) after one more digit before the point."""
+        if sign:
+            return sign
+        bound_digit = int(self.whole[place]) if place < len(self.whole) else -1
+        return (digit > bound_digit) - (digit < bound_digit)
 
-    def at_point(self, so_far: int, length: int) -> int:
-        """The same once the integer part, of this length, is complete."""
-        return so_far if length == len(self.whole) else (1 if length > len(self.whole) else -1)
+    def at_point(self, sign: int, length: int) -> int:
+        """The sign after the whole integer part, which has this length."""
+        return sign if length == len(self.whole) else (1 if length > len(self.whole) else -1)
 
-    def compare_fraction(self, so_far: int, place: int, digit: int) -> int:
-        """The same after one more digit after the point."""
-        if so_far:
-            return so_far
-        own = int(self.fraction[place]) if place < len(self.fraction) else 0
-        return (digit > own) - (digit < own)
+    def compare_fraction(self, sign: int, place: int, digit: int) -> int:
+        """The sign after one more digit after the point."""
+        if sign:
+            return sign
+        bound_digit = int(self.fraction[place]) if place < len(self.fraction) else 0
+        return (digit > bound_digit) - (digit < bound_digit)
 
-    def at_end(self, so_far: int, place: int) -> int:
+    def at_end(self, sign: int, place: int) -> int:
         """The sign of (number − bound), after this many digits after the point."""
-        return -1 if so_far == 0 and self.fraction[place:].strip("0") else so_far
+        return -1 if sign == 0 and self.fraction[place:].strip("0") else sign
 
 
 def _digits(bound: Bound) -> _Digits:
@@ -208,26 +210,26 @@ def _decimal(value: Fraction) -> Decimal:
 
 @charged_cache(maxsize=256)
 def _magnitudes(
-    low: _Digits, high: _Digits | None, integer: bool, digits: int | None, most_whole: int = WHOLE_DIGITS
+    low: _Digits, high: _Digits | None, integer: bool, digits: int | None, whole_digits: int = WHOLE_DIGITS
 ) -> ByteDFA:
     """Unsigned numbers within the bounds, of at most `digits` digits.
 
     A state is (digits before the point, comparison with each bound), then (place after the point, comparisons,
     digits left, last digit was a zero, all digits were zeros): deterministic from the start.
     """
-    longest = max(most_whole, len(low.whole) + (high is None), len(high.whole) if high else 0)
-    if most_whole < WHOLE_DIGITS:
-        longest = most_whole  # for all bounds, because arithmetic with more digits is not exact
+    longest = max(whole_digits, len(low.whole) + (high is None), len(high.whole) if high else 0)
+    if whole_digits < WHOLE_DIGITS:
+        longest = whole_digits  # even if a bound has more digits, because arithmetic with more digits is not exact
     nfa = NfaBuilder()
     states: dict[tuple[Any, ...], int] = {}
-    todo: list[tuple[Any, ...]] = []
+    pending: list[tuple[Any, ...]] = []
     final: list[int] = []
-    beyond = max(len(low.fraction), len(high.fraction) if high else 0)
+    bound_places = max(len(low.fraction), len(high.fraction) if high else 0)
 
     def state(key: tuple[Any, ...]) -> int:
         if key not in states:
             states[key] = nfa.state()
-            todo.append(key)
+            pending.append(key)
         return states[key]
 
     def within(from_low: int, from_high: int) -> bool:
@@ -235,44 +237,44 @@ def _magnitudes(
             high is None or from_high < 0 or (from_high == 0 and not high.open)
         )
 
-    def whole(key: tuple[Any, ...]) -> None:
+    def expand_whole(key: tuple[Any, ...]) -> None:
         _, n, a, b, zero = key
-        here = states[key]
+        source = states[key]
         if n < longest and not zero:
             for digit in range(10):
                 x = low.compare(a, n, digit)
                 y = high.compare(b, n, digit) if high else -1
-                nfa.edge(here, 48 + digit, 48 + digit, state(("whole", n + 1, x, y, n == 0 and digit == 0)))
+                nfa.edge(source, 48 + digit, 48 + digit, state(("whole", n + 1, x, y, n == 0 and digit == 0)))
         if n == 0:
             return
         a, b = low.at_point(a, n), high.at_point(b, n) if high else -1
         if within(low.at_end(a, 0), high.at_end(b, 0) if high else -1):
-            final.append(here)
-        left = 1 if digits is UNCOUNTED else digits - (0 if zero else n)
-        if not integer and left > 0:
-            nfa.edge(here, ord("."), ord("."), state(("fraction", 0, a, b, left, True, bool(zero))))
+            final.append(source)
+        digits_left = 1 if digits is UNCOUNTED else digits - (0 if zero else n)
+        if not integer and digits_left > 0:
+            nfa.edge(source, ord("."), ord("."), state(("fraction", 0, a, b, digits_left, True, bool(zero))))
 
-    def fraction(key: tuple[Any, ...]) -> None:
-        _, place, a, b, left, zero_last, all_zero = key
-        here = states[key]
+    def expand_fraction(key: tuple[Any, ...]) -> None:
+        _, place, a, b, digits_left, zero_last, all_zero = key
+        source = states[key]
         if not zero_last and within(low.at_end(a, place), high.at_end(b, place) if high else -1):
-            final.append(here)
-        for digit in range(10) if left else ():
+            final.append(source)
+        for digit in range(10) if digits_left else ():
             if all_zero and place == 3 and digit == 0:
                 continue  # below 1e-4 the spelling has an exponent
             x = low.compare_fraction(a, place, digit)
             y = high.compare_fraction(b, place, digit) if high else -1
             # Places are counted only while a bound still has digits or leading zeros matter.
-            further = place + 1 if place + 1 <= max(beyond, 4) else place
-            nothing_yet = bool(all_zero) and digit == 0
-            fewer = left if digits is UNCOUNTED else left - 1
-            target = ("fraction", further, x, y, fewer, digit == 0, nothing_yet)
-            nfa.edge(here, 48 + digit, 48 + digit, state(target))
+            next_place = place + 1 if place + 1 <= max(bound_places, 4) else place
+            still_zero = bool(all_zero) and digit == 0
+            next_digits_left = digits_left if digits is UNCOUNTED else digits_left - 1
+            target = ("fraction", next_place, x, y, next_digits_left, digit == 0, still_zero)
+            nfa.edge(source, 48 + digit, 48 + digit, state(target))
 
     start = state(("whole", 0, 0, 0 if high else -1, False))
-    while todo:
-        key = todo.pop()
-        (whole if key[0] == "whole" else fraction)(key)
+    while pending:
+        key = pending.pop()
+        (expand_whole if key[0] == "whole" else expand_fraction)(key)
     return nfa.build(start, final)
 
 

@@ -54,7 +54,7 @@ class _State(NamedTuple):
     seen: frozenset[int] = frozenset()  # names so far, if they may occur in any order
     counted: int = 0  # names so far, up to the limit that matters
     present: frozenset[str] = frozenset()  # names that something still depends on
-    undecided: frozenset[int] = frozenset()  # schemas that must fail and have not yet
+    undecided: frozenset[int] = frozenset()  # schemas that must fail and have not failed yet
     bucket: int = 0
 
 
@@ -73,13 +73,13 @@ class ObjectBuilder:
         self.holding = holding
         self.failing = failing
         self.open = is_open
-        self._rivals: dict[tuple[int, str], bool] = {}
+        self._certain_failures: dict[tuple[int, str], bool] = {}
         self.names = self._ordered_names(order)
         self.position = {name: i for i, name in enumerate(self.names)}
         self.required = {name for part in holding for name in part.required}
         self.required_places = {self.position[name] for name in self.required}
-        self.bare = not any(part.declares for part in holding)
-        self.welcome = {name: self._is_welcome(name) for name in self.names}
+        self.declares_nothing = not any(part.declares for part in holding)
+        self.permitted = {name: self._is_permitted(name) for name in self.names}
         self.base = {name: self._base(name) for name in self.names}
         self.nameable = {name: self._may_be_named(name) for name in self.names}
         self.must_be_absent: set[str] = set()
@@ -110,34 +110,38 @@ class ObjectBuilder:
         everywhere = frozenset(range(len(self.names)))
         sizes = {place: self._written_size(name) for place, name in enumerate(self.names)}
         values = [self._value(self._base_of_class(names)) for names in self.classes]
-        others = sum(map(self.values.least_size, values))
-        flat = sum(self.values.least_size(self._flat(value)) for value in values)
+        undeclared_size = sum(map(self.values.least_size, values))
+        flat_size = sum(self.values.least_size(self._flat(value)) for value in values)
         versions = (self.counts + 1) * 2 ** len(self.undecided) * (1 if self.cuts is None else len(self.cuts) + 2)
-        most = self.values.order_states
+        max_states = self.values.order_states
 
         def cost(remembered: frozenset[int], early: int) -> int:
-            """The states of all copies; undeclared names have `early` until all required names have occurred."""
+            """The states of all copies; `early` is for undeclared names before all required names occurred."""
             sets = 2 ** len(remembered)
             once = sum(sizes[place] for place in remembered)
             again = sum(sizes.values()) - once
             late = sets // 2 ** len(self.required)
-            return versions * (sets * once // 2 + sets * again + (sets - late) * early + late * others)
+            return versions * (sets * once // 2 + sets * again + (sets - late) * early + late * undeclared_size)
 
-        if len(everywhere) <= _MOST_REMEMBERED and cost(everywhere, others) <= (
-            _REMEMBER_ALL if self.open else most
+        if len(everywhere) <= _MOST_REMEMBERED and cost(everywhere, undeclared_size) <= (
+            _REMEMBER_ALL if self.open else max_states
         ):
             return "none"
         if not self.open:
             return "declared"
         self.remembered = needed = self._depended_on()
-        declared = sum(sizes.values()) + others
+        declared = sum(sizes.values()) + undeclared_size
         if len(needed) <= _MOST_REMEMBERED:
-            if cost(needed, others) <= most // 10:
+            if cost(needed, undeclared_size) <= max_states // 10:
                 return "none"
-            if cost(needed, flat) <= max(most, declared + declared // 10):
+            if cost(needed, flat_size) <= max(max_states, declared + declared // 10):
                 return "undeclared" if self.required else "none"
         in_order = (len(needed) + 1) * declared
-        return "required" if needed == self.required_places and versions == 1 and in_order <= most else "declared"
+        return (
+            "required"
+            if needed == self.required_places and versions == 1 and in_order <= max_states
+            else "declared"
+        )
 
     def _flat(self, value: ByteDFA) -> ByteDFA:
         """The small values that an undeclared name may have before all required names have occurred."""
@@ -162,7 +166,7 @@ class ObjectBuilder:
         names = self.required | self.linked
         for part in (self.failing[j] for j in self.undecided):
             names |= set(part.required)
-            names |= {name for name in self.names if part.names is not None or self._asked(part, name)}
+            names |= {name for name in self.names if part.names is not None or self._literals_of_name(part, name)}
         return frozenset(self.position[name] for name in names)
 
     def build(self) -> ByteDFA:
@@ -185,15 +189,15 @@ class ObjectBuilder:
         rules = [part.names for part in self.holding if part.names is not None]
         return all(self.values.below((Literal(rule),)).accepts(key) for rule in rules)
 
-    def _asked(self, part: ObjectPart, name: str) -> tuple[Literal, ...]:
-        """The requirement of one schema on the value of a declared name."""
+    def _literals_of_name(self, part: ObjectPart, name: str) -> tuple[Literal, ...]:
+        """The literals that one schema requires of the value of a declared name."""
         known = name in part.properties
         nodes = [part.properties[name]] if known else []
         for pattern, node in part.patterns:
             surely = searched(pattern).accepts(utf8(name))
             known = known or surely
-            # A name that matches only in some engines: schemas that must hold apply, schemas that must fail do
-            # not.
+            # A name may match only in some engines. Then the node applies to schemas that must hold, and not to
+            # schemas that must fail.
             if surely or (
                 any(part is x for x in self.holding) and searched(pattern, wide=True).accepts(utf8(name))
             ):
@@ -202,37 +206,41 @@ class ObjectBuilder:
             nodes.append(part.additional)
         return tuple(Literal(node) for node in nodes if node is not None)
 
-    def _asked_of_class(self, part: ObjectPart, names: NameClass) -> tuple[Literal, ...]:
-        """The requirement of one schema on the values of undeclared names."""
+    def _literals_of_class(self, part: ObjectPart, names: NameClass) -> tuple[Literal, ...]:
+        """The literals that one schema requires of the values of undeclared names."""
         matched = [node for pattern, node in part.patterns if pattern in names.patterns]
         nodes = matched if matched else [part.additional]
         return tuple(Literal(node) for node in nodes if node is not None)
 
     def _base_of_class(self, names: NameClass) -> tuple[Literal, ...]:
-        return tuple(literal for part in self.holding for literal in self._asked_of_class(part, names))
+        return tuple(literal for part in self.holding for literal in self._literals_of_class(part, names))
 
-    def _is_welcome(self, name: str) -> bool:
+    def _is_permitted(self, name: str) -> bool:
         """Whether a declared name may occur although nothing requires it."""
-        if self.open or self.bare:
+        if self.open or self.declares_nothing:
             return True
         return name in self.required or any(
             name in part.properties
-            or part.asks_for_more
+            or part.describes_additional
             or name in part.dependent_names
             or any(searched(pattern).accepts(utf8(name)) for pattern, _ in part.patterns)
             for part in self.holding
         )
 
     def _name_classes(self) -> list[NameClass]:
-        asked = self.open or self.bare or any(part.patterns or part.asks_for_more for part in self.holding)
-        if not asked:
+        allows_undeclared = (
+            self.open
+            or self.declares_nothing
+            or any(part.patterns or part.describes_additional for part in self.holding)
+        )
+        if not allows_undeclared:
             return []
         patterns = tuple(dict.fromkeys(p for part in (*self.holding, *self.failing) for p, _ in part.patterns))
         classes = classes_by_pattern(tuple(self.names), patterns, self.open)
         for part in self.holding:
             if part.names is not None:
                 valid = self.values.below((Literal(part.names),))
-                classes = [replace(each, keys=each.keys.intersection(valid)) for each in classes]
+                classes = [replace(name_class, keys=name_class.keys.intersection(valid)) for name_class in classes]
         for j, part in enumerate(self.failing):
             broken = self._broken_names(part)
             if broken is not None:
@@ -241,13 +249,17 @@ class ObjectBuilder:
                 ]
                 inside = [replace(old, keys=old.keys.difference(broken)) for old in classes]
                 classes = [*outside, *inside]
-        return [each for each in classes if not each.keys.is_empty and self._class_welcome(each)]
+        return [
+            name_class
+            for name_class in classes
+            if not name_class.keys.is_empty and self._class_permitted(name_class)
+        ]
 
-    def _class_welcome(self, names: NameClass) -> bool:
-        if self.open or self.bare or names.outside:
+    def _class_permitted(self, names: NameClass) -> bool:
+        if self.open or self.declares_nothing or names.outside:
             return True
         return any(
-            part.asks_for_more or any(pattern in names.patterns for pattern, _ in part.patterns)
+            part.describes_additional or any(pattern in names.patterns for pattern, _ in part.patterns)
             for part in self.holding
         )
 
@@ -255,10 +267,10 @@ class ObjectBuilder:
 
     def _fails_anyway(self, j: int, part: ObjectPart) -> bool:
         for name in part.required:
-            if name not in self.required and not (self.welcome[name] and self._possible(name)):
-                self.must_be_absent.add(name)  # even where another schema that must fail could fail by it
+            if name not in self.required and not (self.permitted[name] and self._possible(name)):
+                self.must_be_absent.add(name)  # even if the name could make another schema fail that must fail
                 return True
-        # A listed value mostly decides this, and is compared with less work than other schemas.
+        # Names with listed values come first: they usually decide, and comparing them costs less.
         names = sorted(self.required, key=lambda name: (not self._is_listed(part, name), self.position[name]))
         return any(self._fails_if_present(j, name) for name in names)
 
@@ -271,7 +283,7 @@ class ObjectBuilder:
         return self.nameable[name] and not self._value(self.base[name]).is_empty
 
     def _base(self, name: str) -> tuple[Literal, ...]:
-        return tuple(literal for part in self.holding for literal in self._asked(part, name))
+        return tuple(literal for part in self.holding for literal in self._literals_of_name(part, name))
 
     def _fails_if_present(self, j: int, name: str) -> bool:
         """Whether every possible value of this name here makes schema j fail.
@@ -280,15 +292,15 @@ class ObjectBuilder:
         language may be narrower than the schema, which would make the second check wrong.
         """
         key = (j, name)
-        if key not in self._rivals:
+        if key not in self._certain_failures:
             part, base = self.failing[j], self.base[name]
             broken = self._broken_names(part)
-            found = broken is not None and broken.accepts(spell_string(name))
-            for literal in self._asked(part, name):
-                found = found or literal.node.raw is False
-                found = found or (bool(base) and self._value((*base, literal.negated())) == self._value(base))
-            self._rivals[key] = found
-        return self._rivals[key]
+            fails = broken is not None and broken.accepts(spell_string(name))
+            for literal in self._literals_of_name(part, name):
+                fails = fails or literal.node.raw is False
+                fails = fails or (bool(base) and self._value((*base, literal.negated())) == self._value(base))
+            self._certain_failures[key] = fails
+        return self._certain_failures[key]
 
     def _broken_names(self, part: ObjectPart) -> ByteDFA | None:
         """The names that violate a schema's `propertyNames` for certain."""
@@ -316,7 +328,7 @@ class ObjectBuilder:
     def _bucket_cuts(self) -> bytes | None:
         """The first bytes of the buckets of undeclared names; None if these names may occur freely."""
         at_names = any(
-            self._asked_of_class(self.failing[j], names) for j in self.undecided for names in self.classes
+            self._literals_of_class(self.failing[j], names) for j in self.undecided for names in self.classes
         )
         counted = any(part.min_properties > len(self.required) + 1 for part in self.holding) or any(
             (self.failing[j].max_properties or 0) > 0 for j in self.undecided
@@ -329,7 +341,7 @@ class ObjectBuilder:
         needed = max((part.min_properties for part in self.holding), default=0) - len(self.required)
         if needed > len(_CUTS[0][1]):
             return bytes(range(0x23, min(0x23 + needed, 0x7F)))
-        return next((cuts for most, cuts in _CUTS if size <= most or needed > len(cuts)), b"")
+        return next((cuts for max_size, cuts in _CUTS if size <= max_size or needed > len(cuts)), b"")
 
     def _decided(self, state: _State) -> _State | None:
         """The state after names up to `place` are decided: dependencies among them hold or have failed."""
@@ -362,10 +374,10 @@ class ObjectBuilder:
             return
         base = self.base[name]
         free = frozenset(j for j in state.undecided if self._fails_if_present(j, name))
-        offers = {j: self._asked(self.failing[j], name) for j in state.undecided - free}
+        offers = {j: self._literals_of_name(self.failing[j], name) for j in state.undecided - free}
         for chosen, failed in _choices(offers):
             self.values.spend(4, "composing an object")
-            if not (self.welcome[name] or chosen or free):
+            if not (self.permitted[name] or chosen or free):
                 continue
             value = self._value((*base, *chosen))
             if value.is_empty:
@@ -379,13 +391,13 @@ class ObjectBuilder:
             elif (decided := self._decided(after._replace(place=place + 1))) is not None:
                 yield value, decided
 
-    def _other(self, state: _State) -> Iterator[tuple[ByteDFA, ByteDFA, _State]]:
+    def _undeclared(self, state: _State) -> Iterator[tuple[ByteDFA, ByteDFA, _State]]:
         """Undeclared names and their values, each with the state after them."""
         early = self.order == "undeclared" and not self.required_places <= state.seen
         for names in self.classes:
             base = self._base_of_class(names)
             free = state.undecided & names.outside
-            offers = {j: self._asked_of_class(self.failing[j], names) for j in state.undecided - free}
+            offers = {j: self._literals_of_class(self.failing[j], names) for j in state.undecided - free}
             for chosen, failed in _choices(offers):
                 self.values.spend(4, "composing an object")
                 value = self._value((*base, *chosen))
@@ -422,7 +434,7 @@ class ObjectBuilder:
         verdict: bool | None = None
         after: _State | None = state
         while after is not None and (verdict := self._ends.get(after)) is None and after.place < len(self.names):
-            if self.order == "declared":  # in any order these states would not be reached again
+            if self.order == "declared":  # in any order, these states are not reached again
                 passed.append(after)
             if after.place in after.seen:
                 after = self._decided(after._replace(place=after.place + 1))
@@ -447,15 +459,15 @@ class ObjectBuilder:
         nfa = NfaBuilder()
         entry, end = nfa.state(), nfa.state()
         any_order = self.order != "declared"
-        before: dict[_State, int] = {}  # a name must come now
-        behind: dict[_State, int] = {}  # a value has just ended
+        before: dict[_State, int] = {}  # NFA states before a name
+        behind: dict[_State, int] = {}  # NFA states after a value
         joints: dict[tuple[_State, ByteDFA], int] = {}
-        todo: list[_State] = []
+        pending: list[_State] = []
 
         def before_node(state: _State) -> int:
             if state not in before:
                 before[state] = nfa.state()
-                todo.append(state)
+                pending.append(state)
             return before[state]
 
         def behind_node(state: _State) -> int:
@@ -484,9 +496,9 @@ class ObjectBuilder:
         nfa.epsilon(opened, before_node(start))
         tries: dict[_State, int] = {}  # the possible names, with their continuations
         names = NameTries()
-        while todo:
-            # In the declared order these are the possible names after one more is left out, and that name.
-            chain = [todo.pop()]
+        while pending:
+            # In the declared order, the names after a state are its own name and the names after skipping it.
+            chain = [pending.pop()]
             while not any_order and (skipped := self._skipped(chain[-1])) is not None and skipped not in tries:
                 chain.append(skipped)
             for state in reversed(chain):
@@ -498,11 +510,11 @@ class ObjectBuilder:
                 for place in self._next_places(state):
                     for value, after in self._present(state, place):
                         trie = names.insert(trie, spell_string(self.names[place]), joint(after, value))
-                if self._others_may_come(state):
-                    for keys, value, after in self._other(state):
-                        others = nfa.state()
-                        nfa.embed(keys, others, joint(after, value))
-                        trie = names.beside(trie, others)
+                if self._undeclared_may_come(state):
+                    for keys, value, after in self._undeclared(state):
+                        names_start = nfa.state()
+                        nfa.embed(keys, names_start, joint(after, value))
+                        trie = names.beside(trie, names_start)
                 tries[state] = trie
         names.emit(nfa, [(node, tries[state]) for state, node in before.items()])
         return nfa.build(entry, [end])
@@ -521,7 +533,7 @@ class ObjectBuilder:
             return left
         return [state.place] if state.place < len(self.names) else []
 
-    def _others_may_come(self, state: _State) -> bool:
+    def _undeclared_may_come(self, state: _State) -> bool:
         """Whether undeclared names may occur now."""
         if self.order == "declared":
             return state.place == len(self.names)
@@ -545,8 +557,12 @@ def _miscounts(part: ObjectPart, count: int) -> bool:
 
 
 def _choices(offers: dict[int, tuple[Literal, ...]]) -> Iterator[tuple[tuple[Literal, ...], frozenset[int]]]:
-    """All choices of schemas to fail here, each by the negation of one of its requirements."""
-    columns = [[(None, j), *((literal.negated(), j) for literal in asked)] for j, asked in offers.items() if asked]
+    """All choices of schemas that fail here, each by the negation of one of its literals."""
+    columns = [
+        [(None, j), *((literal.negated(), j) for literal in literals)]
+        for j, literals in offers.items()
+        if literals
+    ]
     for row in product(*columns):
         chosen = [(literal, j) for literal, j in row if literal is not None]
         yield tuple(literal for literal, _ in chosen), frozenset(j for _, j in chosen)

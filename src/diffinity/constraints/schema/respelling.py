@@ -1,9 +1,9 @@
 """`spelling="any"`: other spellings of the texts that a machine accepts in canonical spelling.
 
 The machine of a schema is built over canonical texts, where equal values are equal strings; `not`, `oneOf`, `enum`
-and `uniqueItems` rely on that. Only the finished machine is widened: a text is accepted exactly if respelling its
-strings and numbers canonically gives a text that was accepted before. Both texts have the same value, so the new
-one validates, too. The other spellings:
+and `uniqueItems` rely on that. Only the finished machine is widened. A text is accepted exactly if its canonical
+respelling was accepted before. Both texts have the same value, so the other spelling validates, too. The other
+spellings:
 
 - strings: `\\/`, and `\\uXXXX` in either case for code points that are not ASCII, control characters, and the few
   characters of ASCII that some writers escape (quotes, `&`, `'`, `/`, `<`, `>`, `\\`);
@@ -52,7 +52,7 @@ class _Respelling:
         self.nfa.states(dfa.n_states)
         self.end = self.nfa.state()
         self.numbers: dict[tuple[int, str, int], int] = {}  # (old state, phase of the number, digits) -> new state
-        self.todo: list[tuple[int, str, int]] = []
+        self.pending: list[tuple[int, str, int]] = []
         self._spans: dict[tuple[int, int], list[Span]] = {}
 
     def build(self) -> ByteDFA:
@@ -70,8 +70,8 @@ class _Respelling:
                 self._string(state)
             elif where == (_OUT, 0) and self._next(state, "-") >= 0 and self._next(state, "0") >= 0:
                 self._negative_zero(state)
-        while self.todo:
-            self._number(*self.todo.pop())
+        while self.pending:
+            self._number(*self.pending.pop())
         return self.nfa.build(0, [self.end])
 
     def _row(self, state: int) -> list[int]:
@@ -94,13 +94,13 @@ class _Respelling:
         for a, byte, b in zip(source, low, target, strict=True):
             following.setdefault(a, []).append((byte, b))
         context = {0: (_OUT, 0)}
-        todo = [0]
-        while todo:
-            state = todo.pop()
+        pending = [0]
+        while pending:
+            state = pending.pop()
             for byte, after in following.get(state, ()):
                 if after not in context:
                     context[after] = _advanced(*context[state], byte)
-                    todo.append(after)
+                    pending.append(after)
         return context
 
     # ---- strings
@@ -197,7 +197,7 @@ class _Respelling:
         key = (state, phase, digits)
         if key not in self.numbers:
             self.numbers[key] = self.nfa.state()
-            self.todo.append(key)
+            self.pending.append(key)
         return self.numbers[key]
 
     def _negative_zero(self, state: int) -> None:
@@ -209,32 +209,32 @@ class _Respelling:
         """Add the bytes that may follow inside a number: the old bytes, and bytes that keep its value."""
         with compiling() as budget:
             budget.spend(10 * PYTHON_STEPS, "respelling")
-        here, row = self.numbers[state, phase, digits], self._row(state)
+        source, row = self.numbers[state, phase, digits], self._row(state)
         if phase not in ("zero", "zeros", "point", "ended"):
             for byte, kind in _steps(phase):
                 if row[byte] >= 0:
                     count = min(digits + 1, EXACT_DIGITS + 1) if kind == "whole" else 0
                     for written in (byte, ord("E")) if byte == ord("e") else (byte,):
-                        self.nfa.edge(here, written, written, self._in_number(row[byte], kind, count))
+                        self.nfa.edge(source, written, written, self._in_number(row[byte], kind, count))
         if phase in ("whole", "fraction", "small", "zero", "zeros", "ended"):  # the number may end here
             for byte in _DELIMITERS:
                 if row[byte] >= 0:
-                    self.nfa.edge(here, byte, byte, row[byte])
+                    self.nfa.edge(source, byte, byte, row[byte])
             if self.dfa.accepting[state]:
-                self.nfa.epsilon(here, self.end)
+                self.nfa.epsilon(source, self.end)
         if phase in ("fraction", "zeros", "point"):
-            self.nfa.edge(here, 0x30, 0x30, self._in_number(state, "zeros"))
+            self.nfa.edge(source, 0x30, 0x30, self._in_number(state, "zeros"))
         if phase == "exponent minus":
             for digit in range(1, 10):
                 if (after := self._next(state, f"0{digit}")) >= 0:
-                    self.nfa.edge(here, 0x30 + digit, 0x30 + digit, self._in_number(after, "ended"))
-        whole = phase == "zero" or (phase == "whole" and digits <= EXACT_DIGITS)
-        if whole and self.decimal_integers:
-            self.nfa.edge(here, ord("."), ord("."), self._in_number(state, "point"))
+                    self.nfa.edge(source, 0x30 + digit, 0x30 + digit, self._in_number(after, "ended"))
+        is_whole = phase == "zero" or (phase == "whole" and digits <= EXACT_DIGITS)
+        if is_whole and self.decimal_integers:
+            self.nfa.edge(source, ord("."), ord("."), self._in_number(state, "point"))
             if digits == 1:
-                self._powers(here, state)
+                self._powers(source, state)
 
-    def _powers(self, here: int, state: int) -> None:
+    def _powers(self, source: int, state: int) -> None:
         """Add `5e3` for `5000` if these zeros may follow."""
         mark, signed = self.nfa.state(), self.nfa.state()
         after = state
@@ -244,7 +244,7 @@ class _Respelling:
                 return
             if power == 1:
                 for letter in b"eE":
-                    self.nfa.edge(here, letter, letter, mark)
+                    self.nfa.edge(source, letter, letter, mark)
                 self.nfa.edge(mark, ord("+"), ord("+"), signed)
                 self.nfa.epsilon(mark, signed)
             for written in {str(power), f"{power:02d}"}:

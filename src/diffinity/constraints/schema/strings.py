@@ -70,7 +70,7 @@ def strings(
         return _listed(frozenset.intersection(*lists), low, high, wanted, unwanted)
     parts = [searched(p) for p in sorted({p for f in wanted for p in f.patterns})]
     formats = (format_language(name) for name in sorted({n for f in wanted for n in f.formats}))
-    parts += [found for found in formats if found is not None]
+    parts += [language for language in formats if language is not None]
     if not parts and not unwanted:
         return bounded(low, high, controls)
     if low or high is not None:
@@ -93,18 +93,18 @@ def _listed(
     """The values of a list that satisfy all facets, checked one by one."""
     with compiling() as budget:
         budget.spend(PYTHON_STEPS * len(values) * (1 + len(wanted) + len(unwanted)), "a list of strings")
-    kept = [v for v in values if low <= len(v) and (high is None or len(v) <= high)]
+    matches = [v for v in values if low <= len(v) and (high is None or len(v) <= high)]
     for facets in wanted:
         languages = [searched(pattern) for pattern in facets.patterns]
-        languages += [found for name in facets.formats if (found := format_language(name)) is not None]
-        kept = [v for v in kept if all(language.accepts(utf8(v)) for language in languages)]
+        languages += [format_dfa for name in facets.formats if (format_dfa := format_language(name)) is not None]
+        matches = [v for v in matches if all(language.accepts(utf8(v)) for language in languages)]
     for facets in unwanted:
         if facets.values is not None and facets == StringFacets(values=facets.values):
-            kept = [v for v in kept if v not in facets.values]
-        elif kept:
+            matches = [v for v in matches if v not in facets.values]
+        elif matches:
             language = _text(facets)
-            kept = [v for v in kept if not language.accepts(utf8(v))]
-    return ByteDFA.from_strings(spell_string(v) for v in kept)
+            matches = [v for v in matches if not language.accepts(utf8(v))]
+    return ByteDFA.from_strings(spell_string(v) for v in matches)
 
 
 def _text(facets: StringFacets) -> ByteDFA:
@@ -147,7 +147,7 @@ def _spelled_code_point(controls: bool) -> ByteDFA:
 
 @charged_cache(maxsize=1)
 def _usual_code_point() -> ByteDFA:
-    """Most code points in half the states, because a long `maxLength` needs a copy per character."""
+    """Most code points, in half the states: a long `maxLength` needs one copy per character."""
     nfa = NfaBuilder()
     start, end, escape, one_left, two_left, after_e0, after_ed, after_f0 = (nfa.state() for _ in range(8))
     for source, low, high, target in (
@@ -178,9 +178,9 @@ def bounded(low: int, high: int | None, controls: bool) -> ByteDFA:
     (True, False)
     """
     copies = low if high is None else high
-    one = _spelled_code_point(controls) if copies <= MANY_CHARACTERS else _usual_code_point()
+    code_point = _spelled_code_point(controls) if copies <= MANY_CHARACTERS else _usual_code_point()
     with compiling() as budget:
-        budget.check("nfa_states", copies * (one.n_states + 1), f"a string of {copies:,} characters")
+        budget.check("nfa_states", copies * (code_point.n_states + 1), f"a string of {copies:,} characters")
     nfa = NfaBuilder()
     start, end = nfa.state(), nfa.state()
     place = nfa.state()
@@ -190,10 +190,10 @@ def bounded(low: int, high: int | None, controls: bool) -> ByteDFA:
             nfa.edge(place, 0x22, 0x22, end)
         if count < copies:
             after = nfa.state()
-            nfa.embed(one, place, after)
+            nfa.embed(code_point, place, after)
             place = after
     if high is None:
-        nfa.embed(one, place, place)
+        nfa.embed(code_point, place, place)
     return nfa.build(start, [end])
 
 
@@ -229,12 +229,14 @@ def _escaped(text: ByteDFA, controls: bool, quote: bytes = b"") -> ByteDFA:
     nfa.literal(quote, closed, end)
     source, first, last, target = text.byte_ranges
     for low, high in ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0xFF)):
-        keep = (first <= high) & (last >= low)
-        nfa.edges(source[keep], np.maximum(first[keep], low), np.minimum(last[keep], high), target[keep])
-    long = {byte: b"\\u00%02x" % byte for byte in range(0x20) if byte not in _SHORT_ESCAPES}
-    for escapes in (_SHORT_ESCAPES, long) if controls else (_SHORT_ESCAPES,):
+        overlaps = (first <= high) & (last >= low)
+        nfa.edges(
+            source[overlaps], np.maximum(first[overlaps], low), np.minimum(last[overlaps], high), target[overlaps]
+        )
+    long_escapes = {byte: b"\\u00%02x" % byte for byte in range(0x20) if byte not in _SHORT_ESCAPES}
+    for escapes in (_SHORT_ESCAPES, long_escapes) if controls else (_SHORT_ESCAPES,):
         targets = text.table[:, text.byte_class[list(escapes)]]  # (states, escapes)
-        sources, which = np.nonzero(targets >= 0)
+        sources, escape = np.nonzero(targets >= 0)
         spelled = np.frombuffer(b"".join(escapes.values()), np.uint8).reshape(len(escapes), -1)
-        nfa.literals(spelled[which], sources.astype(np.int32), targets[sources, which])
+        nfa.literals(spelled[escape], sources.astype(np.int32), targets[sources, escape])
     return nfa.build(start, [end])

@@ -51,7 +51,7 @@ class Values(Protocol):
         """The maximum number of states of an object with properties in any order."""
         ...
 
-    def note_order(self, kept: str) -> None:
+    def note_order(self, order: str) -> None:
         """Record a place where the names of an object keep an order although `order="any"` was requested."""
         ...
 

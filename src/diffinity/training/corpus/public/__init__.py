@@ -1,1 +1,1 @@
-"""Public text as training documents: read, cleaned, cut to length, with varied names, in one file."""
+"""Turns public text into training documents: reads, cleans and cuts it, varies names, and writes one file."""

@@ -1,4 +1,4 @@
-"""Builds the training file from public sources: cleaned, cut to length, deduplicated, without rare words."""
+"""Builds the corpus file from public sources: text is cleaned, cut to length, deduplicated, without rare words."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def collect(
 ) -> Iterator[Document]:
     """The documents of the sources in `places`, a mapping from the name of a source to its file or folder.
 
-    English documents with a word that occurs fewer than `rarest_word` times in all of them are left out: the
-    tokenizer would have to split such words. Sentences with three words in a row that occur together fewer than
-    `rarest_triple` times in all sentences are left out too: a small network learns common phrases first, and rare
-    phrases are noise to it.
+    English documents with a word that occurs fewer than `rarest_word` times in all English documents are left out,
+    because the tokenizer would have to split such words. Single sentences with three words in a row that occur
+    fewer than `rarest_triple` times in all sentences are left out too: a small network learns common phrases
+    first, and rare phrases are noise to it.
     """
     if not places:
         raise InvalidArgument("name at least one source")

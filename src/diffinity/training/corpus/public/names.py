@@ -1,6 +1,7 @@
-"""Varies names in training text: sentence collections use few stock names; a quarter of all sentences say "Tom".
+"""Varies names in training text, because sentence collections use few: "Tom" is in a quarter of all sentences.
 
-Every time a document is drawn, its stock names are replaced; all occurrences of a name get the same replacement.
+The stock names of a document are replaced whenever it is drawn. All occurrences of a name get the same
+replacement.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ WOMEN = (
     "Lena", "Lucy", "Maria", "Mia", "Nina", "Olivia", "Rosa", "Sara", "Sofia", "Susan", "Tina", "Zoe",
     "Linda", "Ella", "Nora", "Amina", "Mei", "Helen",
 )  # fmt: skip
-KEPT_SHARE = 0.1  # share of the documents whose names are not replaced
+UNCHANGED_SHARE = 0.1  # share of the documents whose names are not replaced
 _STOCK = re.compile(rf"\b({'|'.join((*STOCK_MEN, *STOCK_WOMEN))})\b")
 _MEN = frozenset(STOCK_MEN)
 
@@ -32,7 +33,7 @@ def vary_names(text: str, rng: Random) -> str:
     "Victor likes Victor's dog."
     """
     stock = dict.fromkeys(_STOCK.findall(text))
-    if not stock or rng.random() < KEPT_SHARE:
+    if not stock or rng.random() < UNCHANGED_SHARE:
         return text
     replacements = dict(
         zip(
@@ -47,7 +48,7 @@ def vary_names(text: str, rng: Random) -> str:
 
 
 def without_names(text: str) -> str:
-    """The text with Tom for all stock names of men and Mary for those of women, to recognise duplicates.
+    """The text with Tom for each stock name of a man and Mary for each of a woman, to recognise duplicates.
 
     >>> without_names("Mary knows Ziri.") == without_names("Layla knows Tom.")
     True
@@ -59,7 +60,7 @@ _ANY = re.compile(rf"\b({'|'.join(dict.fromkeys((*STOCK_MEN, *STOCK_WOMEN, *MEN,
 
 
 def one_name(text: str) -> str:
-    """The text with Tom for every stock name and every replacement: equal for texts that differ only in names.
+    """The text with Tom for every known name, so that texts that differ only in names become equal.
 
     >>> one_name("Zoe met Ravi.") == one_name("Mary met Tom.")
     True

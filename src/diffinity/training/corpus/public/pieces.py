@@ -1,4 +1,4 @@
-"""Cutting public documents into training documents: sentences, short passages, dialogue turns, JSON values."""
+"""Cuts public documents into training documents: sentences, short passages, dialogue turns, JSON values."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from diffinity.training.corpus.public.readers import Form
 
-LONGEST = 260  # characters of a passage: about 64 tokens
-LONGEST_JSON = 330
+LONGEST = 260  # maximum number of characters of a passage, about 64 tokens
+LONGEST_JSON = 330  # maximum number of characters of a JSON document
 _SENTENCE_END = re.compile(
     r"(?<!\bMr\.)(?<!\bMrs\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bSt\.)(?<=[.!?])(?=\s)|(?<=[.!?][\"'])(?=\s+[\"'A-Z])"
 )
@@ -43,7 +43,7 @@ def sentences_of(paragraph: str) -> list[str]:
     parts = [part.strip() for part in _SENTENCE_END.split(paragraph) if part and part.strip()]
     sentences: list[str] = []
     for part in parts:
-        # inside an open quotation, or with a small initial, a part continues the previous sentence
+        # A part inside an open quotation or with a lower-case initial continues the previous sentence.
         if sentences and (sentences[-1].count('"') % 2 or part[0].islower()):
             sentences[-1] += " " + part
         else:

@@ -89,7 +89,7 @@ def read_tatoeba(path: Path) -> Iterator[str]:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Sentences, one per line, of a `.txt` file or of all in a folder (Common Voice's sentence collections)."""
+    """Sentences, one per line, of a `.txt` file or of all `.txt` files of a folder (Common Voice's sentences)."""
     for file in _files(path, ".txt"):
         with file.open(encoding="utf-8") as lines:
             yield from (line.strip() for line in lines if line.strip())
@@ -125,7 +125,7 @@ def read_ebooks(path: Path) -> Iterator[str]:
 
 
 def read_star(path: Path) -> Iterator[str]:
-    """RasaHQ/STAR's dialogues: one JSON file per dialogue; its "Events" by users and wizards have a text."""
+    """RasaHQ/STAR's dialogues: one JSON file per dialogue, with the turns of users and wizards in "Events"."""
     speakers = {"User": "User", "Wizard": "System"}
     for file in _files(path, ".json"):
         turns = [
@@ -138,7 +138,7 @@ def read_star(path: Path) -> Iterator[str]:
 
 
 def read_taskmaster(path: Path) -> Iterator[str]:
-    """Taskmaster's dialogues: JSON lists of conversations; their "utterances" have a speaker and a text."""
+    """Taskmaster's dialogues: JSON lists of conversations, whose "utterances" have a speaker and a text."""
     speakers = {"USER": "User", "user": "User", "ASSISTANT": "System", "assistant": "System"}
     for file in _files(path, ".json"):
         for conversation in _json(file):

@@ -65,11 +65,11 @@ THEMES: Final = (
 )
 KINDS: Final[Mapping[str, Kind]] = REGISTERED
 
-# In characters: a document of this length mostly fits a model with 96 to 128 tokens.
+# Maximum number of characters; most documents of this length fit in 96 to 128 tokens.
 LONGEST: Final = 330
-SPACED_SHARE: Final = 0.6
-LEVELLED: Final = 8  # number of the plainest kinds that have about the same chance
-RARER: Final = 0.8  # exponent with which the chance falls for the other kinds
+SPACED_SHARE: Final = 0.6  # share of the JSON documents with spaces after commas and colons
+FREQUENCY_OFFSET: Final = 8  # about this many of the plainest kinds have about the same probability
+FREQUENCY_EXPONENT: Final = 0.8  # exponent with which the probability of the other kinds falls
 # Kinds that people ask for first; they are drawn more often.
 EVERYDAY: Final = (
     "invoice", "order", "customer_order", "cart", "shopping_receipt", "csv_with_header", "csv_rows",
@@ -78,8 +78,8 @@ EVERYDAY: Final = (
     "restaurant_call", "flight_call", "create_event_call", "email_call", "directions_call", "sql_select",
     "product_record", "price_line", "address_record", "employee", "reminder", "task", "booking",
 )  # fmt: skip
-MORE_EVERYDAY: Final = 4.0
-MEASURED: Final = 40  # number of documents that measure how plain a kind is
+EVERYDAY_FACTOR: Final = 4.0  # factor on the probability of these kinds
+SAMPLED_DOCUMENTS: Final = 40  # number of sample documents that determine how plain a kind is
 SEPARATORS: Final = {"spaced": (", ", ": "), "compact": (",", ":")}
 
 
@@ -127,8 +127,8 @@ def chance(kind: Kind) -> float:
     >>> chance(KINDS["geo_point"]) > chance(KINDS["geo_polygon"])
     True
     """
-    preference = MORE_EVERYDAY if kind.name in EVERYDAY else 1.0
-    return preference * kind.weight * (place_of_kinds()[kind.name] + LEVELLED) ** -RARER
+    preference = EVERYDAY_FACTOR if kind.name in EVERYDAY else 1.0
+    return preference * kind.weight * (place_of_kinds()[kind.name] + FREQUENCY_OFFSET) ** -FREQUENCY_EXPONENT
 
 
 @cache
@@ -139,11 +139,11 @@ def place_of_kinds() -> Mapping[str, float]:
     True
     """
     plainest_first = sorted(KINDS.values(), key=lambda kind: (_compressed_size(kind), kind.name))
-    before = accumulate((kind.weight for kind in plainest_first), initial=0.0)
-    return {kind.name: place for kind, place in zip(plainest_first, before, strict=False)}
+    weight_of_plainer = accumulate((kind.weight for kind in plainest_first), initial=0.0)
+    return {kind.name: place for kind, place in zip(plainest_first, weight_of_plainer, strict=False)}
 
 
 def _compressed_size(kind: Kind) -> int:
     """The compressed size of sample documents in bytes, plus one per digit, because digits are unpredictable."""
-    documents = "\n".join(document(kind, Random(f"{kind.name}/{draw}")) for draw in range(MEASURED))
+    documents = "\n".join(document(kind, Random(f"{kind.name}/{draw}")) for draw in range(SAMPLED_DOCUMENTS))
     return len(zlib.compress(documents.encode(), 9)) + sum(character.isdigit() for character in documents)

@@ -64,10 +64,10 @@ _RESOURCES = ("users", "orders", "items", "posts", "products", "events", "commen
 @json_kind()
 def success_answer(rng: Random) -> Record:
     created = rng.choice(("created", "updated", "saved", "deleted", "accepted"))
-    what = rng.choice(("Order", "User", "File", "Comment", "Project", "Item", "Address", "Account"))
+    resource_name = rng.choice(("Order", "User", "File", "Comment", "Project", "Item", "Address", "Account"))
     return {
         "success": True,
-        "message": f"{what} {created}.",
+        "message": f"{resource_name} {created}.",
         "data": maybe(rng, {"id": any_id(rng), "updated_at": maybe(rng, timestamp(rng))}, 0.8),
     }
 
@@ -114,23 +114,23 @@ def page_of_results(rng: Random) -> Record:
     pages = rng.randint(1, 40)
     page = rng.randint(1, pages)
     total = (pages - 1) * per_page + rng.randint(1, per_page)
-    shown = per_page if page < pages else total - (pages - 1) * per_page
+    page_size = per_page if page < pages else total - (pages - 1) * per_page
     return {
         "page": page,
         "per_page": per_page,
         "total": total,
         "total_pages": maybe(rng, pages, 0.7),
-        "items": [{"id": number_id(rng), "name": item.name} for item in products(rng, shown)],
+        "items": [{"id": number_id(rng), "name": item.name} for item in products(rng, page_size)],
     }
 
 
 @json_kind()
 def cursor_page(rng: Random) -> Record:
-    more = flag(rng, 0.6)
+    has_more = flag(rng, 0.6)
     return {
         "data": [filled(rng, "itm_~~~~~~") for _ in range(rng.randint(1, 4))],
-        "has_more": more,
-        "next_cursor": filled(rng, "~~~~~~~~~~~~") if more else None,
+        "has_more": has_more,
+        "next_cursor": filled(rng, "~~~~~~~~~~~~") if has_more else None,
     }
 
 

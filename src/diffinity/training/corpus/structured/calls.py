@@ -144,13 +144,13 @@ def currency_call(rng: Random) -> Record:
 
 @json_kind()
 def lights_call(rng: Random) -> Record:
-    on = flag(rng, 0.7)
+    is_on = flag(rng, 0.7)
     colour = rng.choice(("warm white", "cool white", "red", "green", "blue", "orange", "purple", "pink"))
     return {
         "room": rng.choice(_ROOMS),
-        "on": on,
-        "brightness": rng.choice((10, 25, 40, 50, 60, 75, 80, 100)) if on else 0,
-        "color": maybe(rng, colour) if on else ABSENT,
+        "on": is_on,
+        "brightness": rng.choice((10, 25, 40, 50, 60, 75, 80, 100)) if is_on else 0,
+        "color": maybe(rng, colour) if is_on else ABSENT,
         "transition": maybe(rng, rng.choice((0.5, 1, 2, 5))),
     }
 
@@ -167,11 +167,11 @@ def thermostat_call(rng: Random) -> Record:
 
 @json_kind()
 def restaurant_call(rng: Random) -> Record:
-    when = day(rng)
+    travel_day = day(rng)
     return {
         "city": place(rng).city,
         "cuisine": rng.choice(_CUISINES),
-        "date": when.isoformat(),
+        "date": travel_day.isoformat(),
         "time": f"{rng.randint(17, 21)}:{rng.choice(('00', '15', '30', '45'))}",
         "people": rng.randint(1, 10),
         "name": maybe(rng, person(rng).last),

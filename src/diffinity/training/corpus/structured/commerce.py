@@ -216,15 +216,15 @@ def refund(rng: Random) -> Record:
 def coupon(rng: Random) -> Record:
     start = day(rng)
     percent = flag(rng)
-    uses = rng.randint(0, 80)
+    use_count = rng.randint(0, 80)
     return {
         "code": rng.choice(("SAVE", "WELCOME", "SPRING", "SUMMER", "VIP", "HELLO")) + str(rng.randint(5, 99)),
         "type": "percent" if percent else "fixed",
         "value": rng.choice((5, 10, 15, 20, 25, 50)) if percent else rng.choice((2.5, 5, 10, 20)),
         "valid_from": start.isoformat(),
         "valid_until": (start + timedelta(days=rng.randint(7, 365))).isoformat(),
-        "max_uses": maybe(rng, nullable(rng, uses + rng.randint(0, 100))),
-        "uses": maybe(rng, uses),
+        "max_uses": maybe(rng, nullable(rng, use_count + rng.randint(0, 100))),
+        "uses": maybe(rng, use_count),
     }
 
 

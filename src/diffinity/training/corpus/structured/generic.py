@@ -1,6 +1,7 @@
 """Kinds of objects with arbitrary combinations of the common keys, flat and nested.
 
-Unlike the other kinds, these have their keys in random order, because users' schemas do.
+Unlike in the other kinds, the order of the keys is random (often after keys such as `id` and `name`), because it
+varies in users' schemas.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ def _clashes(key: str, chosen: list[str]) -> bool:
     return any("_" in other if camel else other != other.lower() and "_" in key for other in chosen)
 
 
-def _keys(rng: Random, about: Scene, low: int, high: int) -> list[str]:
-    pool = list(SUBJECT_KEYS[about.subject]) + list(COMMON_KEYS)
+def _keys(rng: Random, context: Scene, low: int, high: int) -> list[str]:
+    pool = list(SUBJECT_KEYS[context.subject]) + list(COMMON_KEYS)
     count = rng.randint(low, high)
     chosen: list[str] = []
     while len(chosen) < count:
@@ -108,30 +109,30 @@ def _keys(rng: Random, about: Scene, low: int, high: int) -> list[str]:
     return chosen
 
 
-def _object(rng: Random, low: int, high: int, about: Scene | None = None) -> Record:
-    about = about or scene(rng)
-    return {key: KEYS[key](about) for key in _keys(rng, about, low, high)}
+def _object(rng: Random, low: int, high: int, context: Scene | None = None) -> Record:
+    context = context or scene(rng)
+    return {key: KEYS[key](context) for key in _keys(rng, context, low, high)}
 
 
 def _group(rng: Random, low: int, high: int) -> tuple[str, Record]:
     name, subject = rng.choice(tuple(_GROUPS.items()))
-    about = scene(rng)
+    context = scene(rng)
     keys = SUBJECT_KEYS[subject]
     chosen: list[str] = []
     for key in rng.sample(tuple(keys), rng.randint(low, high)):
         if not _clashes(key, chosen):
             chosen.append(key)
-    return name, {key: keys[key](about) for key in chosen}
+    return name, {key: keys[key](context) for key in chosen}
 
 
-def _rows(rng: Random, count: int, most_keys: int) -> list[Record]:
+def _rows(rng: Random, count: int, max_keys: int) -> list[Record]:
     """Objects with the same keys; the values of a key have the same type in all rows."""
-    model = _object(rng, 1, most_keys)
+    first_row = _object(rng, 1, max_keys)
     rows: list[Record] = []
     while len(rows) < count:
-        about = scene(rng)
-        row = {key: KEYS[key](about) for key in model}
-        if all(type(row[key]) is type(value) for key, value in model.items()):
+        context = scene(rng)
+        row = {key: KEYS[key](context) for key in first_row}
+        if all(type(row[key]) is type(value) for key, value in first_row.items()):
             rows.append(row)
     return rows
 
@@ -153,8 +154,8 @@ def generic_wide_object(rng: Random) -> Record:
 
 @json_kind()
 def generic_mixed_object(rng: Random) -> Record:
-    about = scene(rng)
-    return {key: KEYS[key](about) for key in rng.sample(tuple(KEYS), rng.randint(2, 5))}
+    context = scene(rng)
+    return {key: KEYS[key](context) for key in rng.sample(tuple(KEYS), rng.randint(2, 5))}
 
 
 @json_kind()

@@ -160,13 +160,13 @@ def route(rng: Random) -> Record:
 def weather_answer(rng: Random) -> Record:
     where = place(rng)
     condition, temperature = _sky(rng, where)
-    wet = condition in ("rain", "light rain", "snow", "fog", "thunderstorm")
+    is_wet = condition in ("rain", "light rain", "snow", "fog", "thunderstorm")
     return {
         "city": where.city,
         "temperature": temperature,
         "unit": maybe(rng, "celsius", 0.7),
         "condition": condition,
-        "humidity": rng.randint(70, 100) if wet else rng.randint(20, 75),
+        "humidity": rng.randint(70, 100) if is_wet else rng.randint(20, 75),
         "wind_kph": maybe(rng, rng.randint(35, 80) if condition == "windy" else rng.randint(0, 30)),
         "observed_at": maybe(rng, timestamp(rng)),
     }

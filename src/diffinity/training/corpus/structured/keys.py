@@ -25,7 +25,7 @@ from diffinity.training.corpus.structured.places import Place, addressable, post
 
 @dataclass(frozen=True)
 class Scene:
-    """The subject of one object, so that its values agree: a city is in its country, an end follows a start."""
+    """The data of one object, so that its values agree: a city is in its country, an end follows a start."""
 
     rng: Random
     subject: str
@@ -46,7 +46,7 @@ SUBJECTS: Final = ("person", "place", "product", "event", "system", "measure", "
 
 
 def scene(rng: Random) -> Scene:
-    """Return a random subject for a new object.
+    """Return random data for a new object.
 
     >>> scene(Random(0)).start < scene(Random(0)).end
     True
@@ -69,7 +69,7 @@ def scene(rng: Random) -> Scene:
     )
 
 
-def _named(s: Scene) -> str:
+def _name_value(s: Scene) -> str:
     if s.subject == "person":
         return s.person.name
     if s.subject == "place":
@@ -81,11 +81,11 @@ def _named(s: Scene) -> str:
     return s.rng.choice((s.person.name, s.rng.choice(v.WORDS), company(s.rng), s.rng.choice(v.WORDS).capitalize()))
 
 
-def _titled(s: Scene) -> str:
+def _title_value(s: Scene) -> str:
     return s.rng.choice(JOBS) if s.subject == "person" else s.rng.choice((headline(s.rng), task_title(s.rng)))
 
 
-def _typed(s: Scene) -> str:
+def _type_value(s: Scene) -> str:
     types = {
         "person": ("user", "admin", "customer", "student", "employee", "guest"),
         "place": ("city", "home", "office", "shop", "hotel", "station"),
@@ -100,9 +100,9 @@ def _typed(s: Scene) -> str:
 
 _COMMON: dict[str, Maker] = {
     "id": lambda s: v.any_id(s.rng),
-    "name": _named,
-    "type": _typed,
-    "title": _titled,
+    "name": _name_value,
+    "type": _type_value,
+    "title": _title_value,
     "description": lambda s: description(s.rng),
     "value": lambda s: s.rng.choice((s.rng.randint(0, 100), v.decimal(s.rng, 0, 100), s.rng.choice(v.WORDS))),
     "status": lambda s: s.rng.choice(v.STATUSES),
@@ -125,7 +125,7 @@ _COMMON: dict[str, Maker] = {
     "year": lambda s: s.start.year,
     "index": lambda s: s.rng.randint(0, 50),
     "order": lambda s: s.rng.randint(1, 30),
-    "kind": _typed,
+    "kind": _type_value,
     "group": lambda s: s.rng.choice(("A", "B", "C", "staff", "users", "default")),
     "owner": lambda s: s.person.name,
     "source": lambda s: s.rng.choice(("web", "api", "import", "email", "manual", "app")),

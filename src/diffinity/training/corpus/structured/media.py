@@ -152,16 +152,16 @@ def isbn_13(rng: Random) -> str:
 
 @json_kind()
 def book(rng: Random) -> Record:
-    known = flag(rng, 0.2)
+    is_known_book = flag(rng, 0.2)
     title, author, year = rng.choice(_KNOWN_BOOKS)
     return {
-        "title": title if known else work_title(rng),
-        "author": author if known else person(rng).name,
-        "year": year if known else rng.randint(1900, 2025),
-        "isbn": maybe(rng, isbn_13(rng)) if not known else ABSENT,
+        "title": title if is_known_book else work_title(rng),
+        "author": author if is_known_book else person(rng).name,
+        "year": year if is_known_book else rng.randint(1900, 2025),
+        "isbn": maybe(rng, isbn_13(rng)) if not is_known_book else ABSENT,
         "pages": maybe(rng, rng.randint(90, 900), 0.6),
-        "language": maybe(rng, "en", 0.3) if known else maybe(rng, rng.choice(LANGUAGES), 0.3),
-        "genres": maybe(rng, some(rng, _GENRES, 1, 2)) if not known else maybe(rng, ["classic"]),
+        "language": maybe(rng, "en", 0.3) if is_known_book else maybe(rng, rng.choice(LANGUAGES), 0.3),
+        "genres": maybe(rng, some(rng, _GENRES, 1, 2)) if not is_known_book else maybe(rng, ["classic"]),
         "available": maybe(rng, flag(rng, 0.7), 0.4),
     }
 
@@ -313,12 +313,12 @@ def flashcard(rng: Random) -> Record:
 
 @json_kind()
 def translation(rng: Random) -> Record:
-    word, into = rng.choice(tuple(_TRANSLATIONS.items()))
-    chosen = set(some(rng, tuple(into), 1, 4))
+    word, translations = rng.choice(tuple(_TRANSLATIONS.items()))
+    chosen = set(some(rng, tuple(translations), 1, 4))
     return {
         "word": word,
         "language": "en",
-        "translations": {language: text for language, text in into.items() if language in chosen},
+        "translations": {language: text for language, text in translations.items() if language in chosen},
         "confidence": maybe(rng, decimal(rng, 0.7, 1.0)),
     }
 
@@ -354,13 +354,13 @@ def text_label(rng: Random) -> Record:
 @json_kind()
 def chat_history(rng: Random) -> list[object]:
     question, right, _ = rng.choice(_QUESTIONS)
-    word, into = rng.choice(tuple(_TRANSLATIONS.items()))
-    language, name = rng.choice([pair for pair in _LANGUAGE_NAMES.items() if pair[0] in into])
+    word, translations = rng.choice(tuple(_TRANSLATIONS.items()))
+    language, name = rng.choice([pair for pair in _LANGUAGE_NAMES.items() if pair[0] in translations])
     a, b = rng.randint(2, 99), rng.randint(2, 99)
     exchanges = (
         (question, rng.choice((right, f"The answer is {right}."))),
         (f"What is {a} + {b}?", rng.choice((str(a + b), f"{a} + {b} = {a + b}"))),
-        (f"How do you say '{word}' in {name}?", into[language]),
+        (f"How do you say '{word}' in {name}?", translations[language]),
         (f"Which is larger, {a} or {a + b}?", str(a + b)),
     )
     user_turn, assistant_turn = rng.choice(exchanges)

@@ -1,4 +1,4 @@
-"""Names: people with the addresses that follow from them, organisations, teams and goods for sale."""
+"""Names: people with their e-mail addresses, organisations, teams and goods for sale."""
 
 from __future__ import annotations
 
@@ -186,8 +186,8 @@ def _product_of(rng: Random, good: tuple[str, str, int, int]) -> Product:
     letters = "".join(word[0] for word in f"{category} {name}".upper().replace("-", " ").split())
     code = rng.choice((f"{letters}-{rng.randint(100, 9999)}", f"{category[:3].upper()}{rng.randint(1000, 9999)}"))
     coloured = category in ("clothing", "outdoor", "home") and rng.random() < 0.25
-    shown = f"{name}, {rng.choice(COLOURS)}" if coloured else name
-    return Product(shown, category, cents(rng, low * 100, high * 100), code)
+    display_name = f"{name}, {rng.choice(COLOURS)}" if coloured else name
+    return Product(display_name, category, cents(rng, low * 100, high * 100), code)
 
 
 def _plain(name: str) -> str:

@@ -158,10 +158,10 @@ def applicant(rng: Random) -> Record:
 @json_kind()
 def company_record(rng: Random) -> Record:
     where, name = place(rng), company(rng)
-    other = rng.choice(("software", "retail", "health", "finance", "transport", "education"))
+    other_industry = rng.choice(("software", "retail", "health", "finance", "transport", "education"))
     return {
         "name": name,
-        "industry": _INDUSTRIES.get(name.split()[1], other),
+        "industry": _INDUSTRIES.get(name.split()[1], other_industry),
         "founded": rng.randint(1890, 2024),
         "employees": rng.choice((rng.randint(1, 60), rng.randint(60, 20_000))),
         "headquarters": {"city": where.city, "country": where.country},
@@ -187,11 +187,11 @@ def chat_message(rng: Random) -> Record:
 
 @json_kind()
 def task(rng: Random) -> Record:
-    done = flag(rng, 0.4)
+    is_done = flag(rng, 0.4)
     return {
         "id": number_id(rng),
         "title": task_title(rng),
-        "done": done,
+        "done": is_done,
         "priority": maybe(rng, rng.choice((*LEVELS, 1, 2, 3))),
         "due_date": maybe(rng, nullable(rng, day(rng).isoformat()), 0.7),
         "assignee": maybe(rng, nullable(rng, person(rng).first)),
@@ -265,12 +265,12 @@ def fitness_day(rng: Random) -> Record:
 @json_kind()
 def patient_visit(rng: Random) -> Record:
     symptoms = some(rng, ("fever", "cough", "headache", "back pain", "rash", "nausea", "fatigue"), 1, 3)
-    hot = "fever" in symptoms
+    has_fever = "fever" in symptoms
     return {
         "patient_id": filled(rng, "P######"),
         "visit_date": day(rng).isoformat(),
         "symptoms": symptoms,
-        "temperature_c": maybe(rng, decimal(rng, 38, 39.8, 1) if hot else decimal(rng, 36.2, 37.3, 1), 0.7),
+        "temperature_c": maybe(rng, decimal(rng, 38, 39.8, 1) if has_fever else decimal(rng, 36.2, 37.3, 1), 0.7),
         "blood_pressure": maybe(rng, f"{rng.randint(105, 150)}/{rng.randint(65, 95)}"),
         "follow_up": flag(rng, 0.4),
     }

@@ -153,7 +153,7 @@ _TITLES = (
 
 
 class _Slots(dict[str, str]):
-    """Draws a word for each slot of a template on demand, and no word twice."""
+    """Draws a word for each slot of a template on demand; no word is drawn twice."""
 
     def __init__(self, rng: Random) -> None:
         super().__init__()
@@ -253,8 +253,8 @@ def headlines_about(rng: Random, count: int) -> tuple[str, list[str]]:
     2
     """
     topic = rng.choice(_SLOTS["topic"])
-    about = [template.replace("{topic}", topic) for template in _HEADLINES if "{topic}" in template]
-    return topic, [_filled(rng, (template,)) for template in rng.sample(about, count)]
+    templates = [template.replace("{topic}", topic) for template in _HEADLINES if "{topic}" in template]
+    return topic, [_filled(rng, (template,)) for template in rng.sample(templates, count)]
 
 
 def work_title(rng: Random) -> str:

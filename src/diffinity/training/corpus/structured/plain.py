@@ -101,8 +101,8 @@ def email_list(rng: Random) -> list[str]:
 @json_kind()
 def matrix(rng: Random) -> list[list[float]]:
     rows, columns = rng.randint(2, 4), rng.randint(2, 4)
-    whole = flag(rng, 0.6)
-    return [[rng.randint(-9, 20) if whole else decimal(rng, -1, 1) for _ in range(columns)] for _ in range(rows)]
+    is_int = flag(rng, 0.6)
+    return [[rng.randint(-9, 20) if is_int else decimal(rng, -1, 1) for _ in range(columns)] for _ in range(rows)]
 
 
 @json_kind()
@@ -158,9 +158,9 @@ def range_object(rng: Random) -> Record:
 
 @json_kind()
 def coordinate_pair(rng: Random) -> Record:
-    whole = flag(rng)
+    is_int = flag(rng)
     axes = ("x", "y", "z") if flag(rng, 0.4) else ("x", "y")
-    point = {axis: rng.randint(-100, 500) if whole else decimal(rng, -10, 10) for axis in axes}
+    point = {axis: rng.randint(-100, 500) if is_int else decimal(rng, -10, 10) for axis in axes}
     return {**point, "label": maybe(rng, rng.choice("ABCDEFG"), 0.4), "visible": maybe(rng, flag(rng), 0.3)}
 
 

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 Family: TypeAlias = Literal["json", "line"]
 Record: TypeAlias = dict[str, object]
 
-# Bare values and one-word lines say little per document, so they are drawn less often.
+# Weight of bare values and one-word lines: these documents contain little, so they are drawn less often.
 TINY: Final = 0.25
 
 

@@ -62,17 +62,17 @@ ANSWERS = (
 
 @line_kind(weight=TINY)
 def date_text(rng: Random) -> str:
-    on = day(rng)
-    month = MONTHS[on.month - 1]
+    date = day(rng)
+    month = MONTHS[date.month - 1]
     return rng.choice(
         (
-            on.isoformat(),
-            f"{on.day} {month} {on.year}",
-            f"{month} {on.day}, {on.year}",
-            f"{on:%d.%m.%Y}",
-            f"{on:%m/%d/%Y}",
-            f"{WEEKDAYS[on.weekday()]}, {on.day} {month} {on.year}",
-            f"{on.day:02} {month[:3]} {on.year}",
+            date.isoformat(),
+            f"{date.day} {month} {date.year}",
+            f"{month} {date.day}, {date.year}",
+            f"{date:%d.%m.%Y}",
+            f"{date:%m/%d/%Y}",
+            f"{WEEKDAYS[date.weekday()]}, {date.day} {month} {date.year}",
+            f"{date.day:02} {month[:3]} {date.year}",
         )
     )
 
