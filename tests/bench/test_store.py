@@ -120,3 +120,22 @@ def test_a_run_that_failed_before_its_first_sample_may_start_anew(tmp_path: Path
     with RunFolder.open(tmp_path / "run", "tiny", {"seed": 1}) as run:
         assert run.cases() == []
         assert run.info["settings"] == {"seed": 1}
+
+
+def test_a_run_of_every_fourth_constraint_may_be_continued_with_more_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with RunFolder.open(path, "tiny", {"seed": 0, "every": 4}) as run:
+        run.write_cases([CaseRow("a", "x", "sentence", "a+")])
+        run.append(ROWS[:2])
+    with RunFolder.open(path, "tiny", {"seed": 0, "every": 2}) as run:
+        assert run.cases() == []  # to be selected again
+        assert run.missing("one", "a", 2) == []
+    with (
+        pytest.raises(RunError, match="every was 2 and is now 4"),
+        RunFolder.open(path, "tiny", {"seed": 0, "every": 4}),
+    ):
+        pass
+    with pytest.raises(RunError, match="seed was 0 and is now 1"), RunFolder.open(path, "tiny", {"seed": 1}):
+        pass
+    with RunFolder.open(path, "tiny", {"seed": 0}):
+        assert json.loads((path / "run.json").read_text())["settings"] == {"seed": 0}

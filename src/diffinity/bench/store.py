@@ -85,6 +85,8 @@ class RunFolder:
     def open(cls, path: Path, suite: str, settings: Mapping[str, Any], *, retry_errors: bool = False) -> RunFolder:
         """Create the folder of a run, or continue it if the suite and settings are the same.
 
+        A run of every K-th constraint may be continued with more constraints.
+
         `retry_errors` removes the lines with outcome "error", so that those cases are tried again.
 
         >>> import tempfile
@@ -252,6 +254,10 @@ def _prepare(
         write_json(path / RUN, info)
     elif (path / RUN).exists():
         recorded = _read_info(path)
+        if adds_constraints(recorded["settings"], settings):
+            recorded["settings"] = dict(settings)
+            (path / CASES).unlink(missing_ok=True)  # they are selected again
+            write_json(path / RUN, recorded)
         check_same(path, recorded, info)
         info = recorded
     elif any(path.iterdir()):
@@ -283,6 +289,18 @@ def _read_info(path: Path) -> dict[str, Any]:
     if not isinstance(info, dict) or info.get("format") != FORMAT or "suite" not in info:
         raise RunError(f"{file} is not a run of format {FORMAT}, which this version reads")
     return info
+
+
+def adds_constraints(recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> bool:
+    """Whether only `every` differs, and the requested constraints include the recorded constraints.
+
+    >>> adds_constraints({"seed": 0, "every": 4}, {"seed": 0, "every": 2})
+    True
+    >>> adds_constraints({"seed": 0, "every": 3}, {"seed": 0, "every": 2})
+    False
+    """
+    old, new = recorded.get("every", 1), requested.get("every", 1)
+    return new < old and old % new == 0 and {**recorded, "every": new} == {**requested, "every": new}
 
 
 def check_same(path: Path, recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> None:
