@@ -285,8 +285,13 @@ def test_every_third_constraint_of_a_suite(tmp_path: Path, model: Path) -> None:
         assert done.exit_code == 0, done.output
     whole, part = read_run(tmp_path / "all").samples, read_run(tmp_path / "third").samples
     assert [(row.case, row.text) for row in part] == [(row.case, row.text) for row in whole[::3]]
-    mixed = command("run", "natural-language", "--out", tmp_path / "third", *options)
-    assert "every was 3" in str(mixed.exception)
+    fewer = command("run", "natural-language", "--out", tmp_path / "all", *options, "--every", 3)
+    assert "every was null and is now 3" in str(fewer.exception)
+    continued = command("run", "natural-language", "--out", tmp_path / "third", *options)
+    assert continued.exit_code == 0, continued.output
+    joined = read_run(tmp_path / "third")
+    assert {(row.case, row.text) for row in joined.samples} == {(row.case, row.text) for row in whole}
+    assert list(joined.cases) == list(read_run(tmp_path / "all").cases)
     study = command("run", "fidelity", "--out", tmp_path / "study", "--every", 2)
     assert "too few constraints" in str(study.exception)
 
