@@ -1,4 +1,4 @@
-"""What the doors have in common, and what they say when a value, a package, a right or the disk is missing."""
+"""The entry points (commands, Python, server): shared behaviour, and errors when something is missing."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a model and files to ask with, and the current one."""
     MODEL.save_pretrained(tmp_path / "model")
     (tmp_path / "in.jsonl").write_text(REQUEST * 2)
-    (tmp_path / "doors_pets.py").write_text(PETS)
+    (tmp_path / "entry_point_pets.py").write_text(PETS)
     (tmp_path / "rules.ebnf").write_text('text = "the " animal "."; animal = "cat" | "(" animal ")";')
     (tmp_path / "schema.json").write_text('{"type": "object", "properties": {"a": {"const": 1}}}')
     (tmp_path / "strange.json").write_text('{"type": "string", "contentEncoding": 3, "$ref": "http://x.org/y"}')
@@ -214,12 +214,12 @@ def test_a_schema_option_reaches_the_schema(folder: Path) -> None:
 
 
 def test_values_that_a_type_refuses_are_said_and_written_anew(folder: Path) -> None:
-    options = ("--type", "doors_pets:Even", "-n", "8", "--decode", "sample")
+    options = ("--type", "entry_point_pets:Even", "-n", "8", "--decode", "sample")
     result = generate(*options)
     assert result.exit_code == 0, result.output
     assert len(result.stdout.splitlines()) == 8
     assert re.search(
-        r"\d of 8 texts are no value of doors_pets:Even: n: Assertion failed, must be even", said(result)
+        r"\d of 8 texts are no value of entry_point_pets:Even: n: Assertion failed, must be even", said(result)
     )
     rows = [json.loads(line) for line in generate(*options, "--json").stdout.splitlines()]
     assert any("must be even" in row.get("value_error", "") for row in rows)
@@ -238,8 +238,8 @@ def answers(*requests: dict[str, object], modules: Sequence[str] = ()) -> list[d
 
 def test_a_batch_has_types_grammars_deadlines_and_options_of_schemas(folder: Path) -> None:
     rows = answers(
-        {"type": "doors_pets:Even", "n": 6, "decode": "sample"},
-        {"type": "doors_pets:Even", "n": 6, "decode": "sample", "retry_invalid": 40},
+        {"type": "entry_point_pets:Even", "n": 6, "decode": "sample"},
+        {"type": "entry_point_pets:Even", "n": 6, "decode": "sample", "retry_invalid": 40},
         {"grammar": 'text = "the " ("cat" | "dog") " sat."'},
         {"regex": "the [a-z ]+.", "deadline": 0.2, "steps": 100_000_000},
         {"json_schema": {"type": "object"}, "schema_options": {"open": True}, "n": 2},
@@ -248,7 +248,7 @@ def test_a_batch_has_types_grammars_deadlines_and_options_of_schemas(folder: Pat
         {"guidance": "foo"},
         {"deadline": -1},
         {"regex": "z{100}", "length": None},
-        modules=["doors_pets"],
+        modules=["entry_point_pets"],
     )
     assert any("must be even" in (reason or "") for reason in rows[0]["value_error"])
     assert len(rows[0]["texts"]) == 6
@@ -266,7 +266,7 @@ def test_a_batch_has_types_grammars_deadlines_and_options_of_schemas(folder: Pat
 
 def test_a_request_imports_only_what_is_allowed(folder: Path) -> None:
     (folder / "doors_marker.py").write_text("raise SystemError('was imported')")
-    (row,) = answers({"type": "doors_marker:Thing"}, modules=["doors_pets"])
+    (row,) = answers({"type": "doors_marker:Thing"}, modules=["entry_point_pets"])
     assert row["error"] == (
         "type doors_marker:Thing: importing runs code, so allow it first: --import doors_marker"
     )
