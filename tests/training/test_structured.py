@@ -18,6 +18,8 @@ from uuid import UUID
 import pytest
 
 from diffinity.training.corpus.structured import (
+    EVERYDAY,
+    EVERYDAY_SHARE,
     KINDS,
     LONGEST,
     SEPARATORS,
@@ -25,6 +27,7 @@ from diffinity.training.corpus.structured import (
     document,
     structured_documents,
 )
+from diffinity.training.corpus.structured.everyday import SUBJECTS, TABLES
 from diffinity.training.corpus.structured.keys import KEYS
 from diffinity.training.corpus.structured.registry import json_kind
 
@@ -127,15 +130,54 @@ def test_six_in_ten_json_documents_are_spaced() -> None:
 
 
 def test_small_kinds_are_drawn_less_often_and_plain_kinds_more_often() -> None:
-    chances = {name: chance(KINDS[name]) for name in ("mac_address", "timer_call", "order")}
+    chances = {name: chance(KINDS[name]) for name in ("mac_address", "feature_flags", "order")}
     drawn = Counter(
-        "mac_address" if text.startswith("00:") else "order" if "order_id" in text else "timer_call"
+        "mac_address" if text.startswith("00:") else "order" if "order_id" in text else "feature_flags"
         for text in islice(structured_documents(Random(3), kinds=list(chances)), 4000)
     )
     for name, count in drawn.items():
         assert count / 4000 == pytest.approx(chances[name] / sum(chances.values()), abs=0.04)
-    assert drawn["timer_call"] > 2 * drawn["order"]
-    assert drawn["timer_call"] > 2 * drawn["mac_address"]
+    assert drawn["feature_flags"] > 2 * drawn["order"]
+    assert drawn["feature_flags"] > 2 * drawn["mac_address"]
+
+
+def test_two_thirds_of_the_documents_are_of_everyday_kinds() -> None:
+    assert sum(chance(KINDS[name]) for name in EVERYDAY) == pytest.approx(EVERYDAY_SHARE)
+    assert chance(KINDS["everyday_object"]) == max(chance(kind) for kind in KINDS.values())
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_a_table_has_the_same_cells_in_every_row(separator: str) -> None:
+    tables = [draw("everyday_csv", seed) for seed in range(300)]
+    chosen = [table.splitlines() for table in tables if separator in table.splitlines()[0]]
+    assert chosen
+    for header, *rows in chosen:
+        assert {len(row.split(separator)) for row in rows} <= {len(header.split(separator))}, header
+
+
+def test_the_total_of_an_everyday_order_is_the_sum_of_its_items() -> None:
+    names = {"quantity": "price", "qty": "unit_price"}
+    totals = [record for record in records("everyday_order") if "total" in record]
+    assert len(totals) > 30
+    for record in totals:
+        quantity = next(name for name in names if name in record["items"][0])
+        lines = (Decimal(str(item[names[quantity]])) * item[quantity] for item in record["items"])
+        assert Decimal(str(record["total"])) == sum(lines)
+
+
+def test_a_query_names_columns_of_its_table() -> None:
+    columns_of = {table: set(SUBJECTS[subject]) for subject, table in TABLES.items()}
+    for seed in range(300):
+        query = re.fullmatch(
+            r"SELECT (.+) FROM (\w+) WHERE (\w+) (?:=|!=|<=?|>=?) .+?(?: ORDER BY (\w+))?(?: LIMIT \d+)?;",
+            draw("everyday_select", seed),
+        )
+        assert query
+        listed, table, condition, order = query.groups()
+        named = {condition, *([order] if order else [])}
+        if listed not in ("*", "COUNT(*)"):
+            named |= set(listed.split(", "))
+        assert named <= columns_of[table]
 
 
 def test_only_the_kinds_asked_for_are_drawn() -> None:

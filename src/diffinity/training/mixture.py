@@ -1,8 +1,9 @@
-"""The training mixture of the embedded models: public text, letters made from its sentences, structured text."""
+"""The training mixture of the embedded models: public text, letters and verses made of it, structured text."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,20 +32,23 @@ from diffinity.training.data import (
 # Shares of the documents. Structured documents are longer, so they are a third of the tokens. The shares of
 # missing sources are distributed to the others in proportion.
 SHARES = {
-    "tatoeba": 0.67,
+    "tatoeba": 0.62,
     "commonvoice": 0.02,
     "storybooks": 0.06,
     "ebooks": 0.05,
     "star": 0.025,
     "taskmaster": 0.005,
     "letters": 0.03,
+    "verses": 0.02,
     "corpora": 0.01,
     "schemastore": 0.005,
-    "structured": 0.125,
+    "structured": 0.155,
 }
+
 TOKENIZER_BLOCKS = 40  # blocks of a corpus file that a tokenizer is trained on
 GENERATED_TOKENIZER_BLOCKS = 15  # blocks of generated documents, if there is no corpus file
 HELD_OUT_SEED = 1_000_000  # added to the seed for held-out documents
+_VERSE = re.compile(r"[A-Z][a-z]*( [a-z]+){8,13}\.")  # one sentence of 9 to 14 words, without names
 _GREETINGS = ("Dear {0},", "Hello {0},", "Hi {0},", "Dear {0},")
 _CLOSINGS = ("Best wishes,", "Yours,", "Love,", "See you soon,", "Kind regards,", "Your friend,")
 _LETTER_STARTS = (
@@ -91,6 +95,8 @@ class MixedCorpus:
         present = {name: share for name, share in SHARES.items() if name in self.texts or name == "structured"}
         if self.letter_sentences:
             present["letters"] = SHARES["letters"]
+        if self.verse_sentences:
+            present["verses"] = SHARES["verses"]
         total = sum(present.values())
         counts = {name: int(BLOCK * share / total) for name, share in present.items()}
         counts["structured"] += BLOCK - sum(counts.values())
@@ -104,6 +110,11 @@ class MixedCorpus:
             for text in self.texts.get("tatoeba", [])
             if text.startswith(_LETTER_STARTS) and len(text) <= 60 and '"' not in text
         ]
+
+    @cached_property
+    def verse_sentences(self) -> list[str]:
+        """The sentences that can be divided into three lines."""
+        return [text for text in self.texts.get("tatoeba", []) if _VERSE.fullmatch(text)]
 
     def block(self, index: int) -> list[str]:
         rng = Random(f"{self.seed}/{index}/mixture")
@@ -119,6 +130,8 @@ class MixedCorpus:
             return list(islice(structured_documents(Random(rng.random())), count))
         if name == "letters":
             return [letter(rng, self.letter_sentences) for _ in range(count)]
+        if name == "verses":
+            return [verse(vary_names(rng.choice(self.verse_sentences), rng)) for _ in range(count)]
         return [vary_names(text, rng) for text in self._slice(name, index, count)]
 
     def _slice(self, name: str, index: int, count: int) -> Iterator[str]:
@@ -225,3 +238,14 @@ def letter(rng: Random, sentences: Sequence[str]) -> str:
     greeting = rng.choice(_GREETINGS).format(rng.choice(receiver_names))
     closing = rng.choice((f"{rng.choice(_CLOSINGS)}\n{rng.choice(sender_names)}", rng.choice(sender_names)))
     return f"{greeting}\n{text}\n{closing}"
+
+
+def verse(sentence: str) -> str:
+    """A sentence without its full stop, as three lines.
+
+    >>> verse("The old man sat down by the window and looked out.").splitlines()
+    ['The old man', 'sat down by the', 'window and looked out']
+    """
+    words = sentence.rstrip(".").split(" ")
+    first, second = round(len(words) * 0.3), round(len(words) * 0.65)
+    return "\n".join((" ".join(words[:first]), " ".join(words[first:second]), " ".join(words[second:])))

@@ -16,6 +16,7 @@ from diffinity.training.corpus.structured import (
     commerce,
     config,
     events,
+    everyday,
     generic,
     geo,
     kubernetes,
@@ -50,6 +51,7 @@ THEMES: Final = (
     commerce,
     config,
     events,
+    everyday,
     generic,
     geo,
     kubernetes,
@@ -70,15 +72,17 @@ LONGEST: Final = 330
 SPACED_SHARE: Final = 0.6  # share of the JSON documents with spaces after commas and colons
 FREQUENCY_OFFSET: Final = 8  # about this many of the plainest kinds have about the same probability
 FREQUENCY_EXPONENT: Final = 0.8  # exponent with which the probability of the other kinds falls
-# Kinds that people ask for first; they are drawn more often.
-EVERYDAY: Final = (
-    "invoice", "order", "customer_order", "cart", "shopping_receipt", "csv_with_header", "csv_rows",
-    "email_text", "date_text", "one_word", "simple_person", "person_details", "contact", "user_profile",
-    "recipe_card",
-    "restaurant_call", "flight_call", "create_event_call", "email_call", "directions_call", "sql_select",
-    "product_record", "price_line", "address_record", "employee", "reminder", "task", "booking",
-)  # fmt: skip
-EVERYDAY_FACTOR: Final = 4.0  # factor on the probability of these kinds
+# Kinds that people ask for first, with weights: this share of the documents is of these kinds.
+EVERYDAY_SHARE: Final = 0.65
+EVERYDAY: Final = {
+    "everyday_object": 14, "everyday_list": 4, "everyday_call": 5, "everyday_order": 6, "everyday_csv": 6,
+    "everyday_lines": 4, "everyday_pairs": 2, "everyday_function_call": 3, "everyday_markdown": 1,
+    "everyday_insert": 1, "everyday_select": 3, "generic_object": 3, "recipe_card": 5, "three_line_poem": 4,
+    "price_line": 3, "email_text": 2, "date_text": 2, "one_word": 3, "list_of_errands": 2, "shopping_list": 2,
+    "simple_person": 2, "email_call": 2, "flight_call": 1, "directions_call": 1, "translate_call": 1,
+    "weather_call": 1, "lights_call": 1, "timer_call": 1, "appointment_line": 1, "sql_select": 1,
+    "address_record": 1, "contact": 1, "string_list": 1, "integer_list": 1, "key_value_line": 1,
+}  # fmt: skip
 SAMPLED_DOCUMENTS: Final = 40  # number of sample documents that determine how plain a kind is
 SEPARATORS: Final = {"spaced": (", ", ": "), "compact": (",", ":")}
 
@@ -122,13 +126,25 @@ def _documents(rng: Random, chosen: list[Kind]) -> Iterator[str]:
 
 
 def chance(kind: Kind) -> float:
-    """The unnormalised probability of a kind.
+    """The probability of a kind among all kinds.
 
     >>> chance(KINDS["geo_point"]) > chance(KINDS["geo_polygon"])
     True
+    >>> round(sum(chance(kind) for kind in KINDS.values()), 6)
+    1.0
     """
-    preference = EVERYDAY_FACTOR if kind.name in EVERYDAY else 1.0
-    return preference * kind.weight * (place_of_kinds()[kind.name] + FREQUENCY_OFFSET) ** -FREQUENCY_EXPONENT
+    if kind.name in EVERYDAY:
+        return EVERYDAY_SHARE * EVERYDAY[kind.name] / sum(EVERYDAY.values())
+    return (1 - EVERYDAY_SHARE) * _plainness(kind) / _total_plainness()
+
+
+def _plainness(kind: Kind) -> float:
+    return kind.weight * (place_of_kinds()[kind.name] + FREQUENCY_OFFSET) ** -FREQUENCY_EXPONENT
+
+
+@cache
+def _total_plainness() -> float:
+    return sum(_plainness(kind) for name, kind in KINDS.items() if name not in EVERYDAY)
 
 
 @cache

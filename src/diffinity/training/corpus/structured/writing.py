@@ -46,7 +46,9 @@ _FIRST_LINES: Final = parts(
     """The old pond is still|Snow falls on the hill|Rain on the window|A leaf in the wind|The moon over the lake
     |Morning in the park|A bird on the roof|The garden at night|Clouds above the sea|An empty street
     |The first day of spring
-    |Cold wind from the north|A boat on the river|Evening in the town"""
+    |Cold wind from the north|A boat on the river|Evening in the town|The road to the coast|Fog over the field
+    |Late light on the wall|The market is closed|A letter from home|Summer in the woods|The long way back
+    |Smoke above the roofs|The bridge in the rain|A quiet morning"""
 )
 _MIDDLE_LINES: Final = parts(
     """a frog jumps into the dark|two children walk home slowly|nobody hears the small bell
@@ -54,13 +56,16 @@ _MIDDLE_LINES: Final = parts(
     |a candle burns in the house|somebody sings a soft song|the last train leaves the station
     |an old man feeds the pigeons
     |yellow flowers open again|the dog sleeps under the tree|a light goes out in the hall
-    |the fisherman counts his fish"""
+    |the fisherman counts his fish|my mother opens the window|the horses stand in the field
+    |a boy looks up at the sky|we drink our coffee in silence|the leaves turn red on the trees
+    |the baker lights his oven|a woman reads by the lamp|the snow covers all the roads"""
 )
 _LAST_LINES: Final = parts(
     """the sound of water|and then it is quiet|tomorrow it rains|winter has begun|I think of my friend
     |the tea is still warm
     |a new day begins|the stars come out now|no one is at home|the summer is gone|and the world sleeps on
-    |we wait for the sun"""
+    |we wait for the sun|the door stays open|and nobody speaks|my brother is late|it smells of apples
+    |the night comes slowly|I walk home alone|the birds have come back|and the rain goes on"""
 )
 
 
