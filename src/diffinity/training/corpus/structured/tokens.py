@@ -129,7 +129,9 @@ def one_word(rng: Random) -> str:
 
 @line_kind(weight=TINY)
 def email_text(rng: Random) -> str:
-    return rng.choice((person(rng).email, f"{rng.choice(('info', 'support', 'sales', 'hello'))}@{domain(rng)}"))
+    if rng.random() < 0.9:
+        return person(rng).email
+    return f"{rng.choice(('info', 'support', 'sales', 'hello'))}@{domain(rng)}"
 
 
 @line_kind(weight=TINY)
