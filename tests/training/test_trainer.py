@@ -107,6 +107,30 @@ def test_a_run_may_start_from_a_finished_model(kind: Kind, tokenizer: Tokenizer,
     assert second.validate()[measure] < reached[measure]
 
 
+@pytest.mark.parametrize("kind", ["plaid", "plaid-bound", "autoregressive", "masked"])
+def test_a_run_may_add_blocks_to_a_finished_model(kind: Kind, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    settings = dataclasses.replace(SMALL, kind=kind, steps=40, ema=0.9)
+    first = trainer(tmp_path / "first", tokenizer, settings)
+    first.run()
+    deeper = dataclasses.replace(settings, n_blocks=settings.n_blocks + 1)
+    second = Trainer(deeper, tmp_path / "second", tokenizer, 0, TextCorpus(TEXTS), TEXTS[:8], first.export())
+    reached, begun = first.validate(), second.validate()
+    measure = next(iter(reached))
+    assert begun[measure] == pytest.approx(reached[measure], rel=1e-4)
+    assert second.run()
+    assert second.validate()[measure] < reached[measure]
+    branch_ends = [value for name, value in second.average.items() if "attn_out" in name or "mlp.fc2" in name]
+    assert len(branch_ends) == 2 * deeper.n_blocks
+    assert all(value.abs().max() > 0 for value in branch_ends)  # the new block has learned too
+
+
+def test_a_run_can_not_remove_blocks(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    model = trainer(tmp_path / "first", tokenizer, dataclasses.replace(SMALL, n_blocks=2)).export()
+    shallow = dataclasses.replace(SMALL, n_blocks=1)
+    with pytest.raises(InvalidArgument, match="has 2 blocks; a run can add blocks, not remove them"):
+        Trainer(shallow, tmp_path / "second", tokenizer, 0, TextCorpus(TEXTS), TEXTS[:8], model)
+
+
 def test_a_masked_run_may_start_from_an_autoregressive_model(tokenizer: Tokenizer, tmp_path: Path) -> None:
     first = trainer(tmp_path / "first", tokenizer, dataclasses.replace(SMALL, kind="autoregressive"))
     first.run()

@@ -45,7 +45,14 @@ def train(
         int, typer.Option(help="Documents that a Markov model is fitted to, unless a text file is given.")
     ] = 20_000,
     dim: Annotated[int, typer.Option(help="Width of the network.")] = 128,
-    n_blocks: Annotated[int, typer.Option(help="Depth of the network.")] = 6,
+    n_blocks: Annotated[
+        int | None,
+        typer.Option(
+            help="Depth of the network (6); with --start-from at least that of the model.",
+            min=1,
+            show_default=False,
+        ),
+    ] = None,
     n_heads: Annotated[int, typer.Option(help="Attention heads.")] = 4,
     embed_dim: Annotated[int, typer.Option(help="Numbers in an embedding.")] = 32,
     length: Annotated[int, typer.Option(help="Longest sequence, in tokens.")] = 96,
@@ -95,7 +102,7 @@ def train(
     settings = TrainingSettings(
         kind=kind,  # type: ignore[arg-type]
         dim=dim,
-        n_blocks=n_blocks,
+        n_blocks=n_blocks or TrainingSettings.n_blocks,
         n_heads=n_heads,
         embed_dim=embed_dim,
         lengths=training_lengths(length),
@@ -110,7 +117,8 @@ def train(
         bfloat16=bfloat16,
     )
     if start is not None:
-        settings = replace(settings, **shape_of(start))
+        shape = shape_of(start)
+        settings = replace(settings, **{**shape, "n_blocks": n_blocks or shape["n_blocks"]})
     used_tokenizer = run_tokenizer(
         out, tokenizer if start is None else start.tokenizer, corpus.tokenizer_texts, vocab_size
     )

@@ -28,6 +28,7 @@ from diffinity.training.checkpoint import Progress
 from diffinity.training.data import Batches, DocumentSource
 from diffinity.training.embeddings import neighbour_embeddings
 from diffinity.training.gelu import use_compiled_gelu
+from diffinity.training.growth import grown
 from diffinity.training.muon import Muon
 from diffinity.training.tasks import (
     AutoregressiveTask,
@@ -179,11 +180,15 @@ class Trainer:
         self.progress = progress
 
     def _start_weights(self, model: PretrainedLM) -> None:
-        """Load a finished model's weights; optimisers and a diffusion model's noise density start fresh."""
+        """Load a finished model's weights, with more blocks if the settings have more.
+
+        Optimisers and a diffusion model's noise density start from their initial values.
+        """
         check_same_kind(self.settings.kind, model)
         network = self.task.network
         expected_shapes = {name: tuple(value.shape) for name, value in network.state_dict().items()}
         weights = {name: value.float() for name, value in model.tensors().items()}
+        weights = grown(weights, self.settings.n_blocks)
         if {name: tuple(value.shape) for name, value in weights.items()} != expected_shapes:
             raise InvalidArgument("the model to start from has another shape than these settings")
         network.load_state_dict(weights)
