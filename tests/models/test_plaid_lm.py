@@ -34,9 +34,14 @@ def logits(model: PlaidLM, *, packed: bool = True) -> Tensor:
     return model.denoise(z, torch.zeros(2), torch.zeros(2, 3, 4)).detach()
 
 
+def assert_packed_is_exact(model: PlaidLM) -> None:
+    """Packed weights may sum in another order, so logits near zero differ by the rounding of the largest."""
+    packed, plain = logits(model), logits(model, packed=False)
+    torch.testing.assert_close(packed, plain, rtol=0, atol=1e-5 * float(plain.abs().max()))
+
+
 def test_packed_weights_give_the_same_logits() -> None:
-    model = with_random_readout(small_model())
-    torch.testing.assert_close(logits(model), logits(model, packed=False))
+    assert_packed_is_exact(with_random_readout(small_model()))
 
 
 def test_packed_weights_follow_the_parameters() -> None:
@@ -44,14 +49,13 @@ def test_packed_weights_follow_the_parameters() -> None:
     before = logits(model)
     with torch.no_grad():
         model.modules.model.output_linear.weight.mul_(2)
-    after_readout = logits(model)
-    assert not torch.equal(before, after_readout)
-    torch.testing.assert_close(after_readout, logits(model, packed=False))
+    assert not torch.equal(before, logits(model))
+    assert_packed_is_exact(model)
     with torch.no_grad():
         model.modules.embedding_matrix.matrix.normal_()
-    torch.testing.assert_close(logits(model), logits(model, packed=False))
+    assert_packed_is_exact(model)
     model.modules.load_state_dict(with_random_readout(small_model()).modules.state_dict())
-    torch.testing.assert_close(logits(model), logits(model, packed=False))
+    assert_packed_is_exact(model)
 
 
 def test_a_model_whose_weights_are_packed_can_be_copied_and_pickled() -> None:
