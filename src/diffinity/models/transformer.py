@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from diffinity.errors import CheckpointError, InvalidArgument
 from diffinity.models.causal import CachedContinuations
-from diffinity.models.plaid import Block, Linear, PlaidConfig, RMSNorm, Rotary
+from diffinity.models.plaid import Block, Linear, PlaidConfig, RMSNorm, Rotary, store_transposed
 from diffinity.models.pretrained import PretrainedLM, check_parameter_count, load_strictly, unfilled
 from diffinity.models.protocol import CausalModel, Messages, SamplingDefaults, TokenDiffusion, no_prompt
 
@@ -85,6 +85,7 @@ class TransformerLM(PretrainedLM):
         if network.config.causal != self.causal:
             raise CheckpointError(f"a {self.kind} model needs a network with causal={self.causal}")
         self.network = network.eval().requires_grad_(False)
+        store_transposed(self.network.blocks)
         self._tokenizer = tokenizer
         self.eos_token_id: int = eos_token_id
         self.sampling_defaults = sampling_defaults or SamplingDefaults()
