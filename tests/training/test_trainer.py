@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import signal
 import threading
@@ -79,6 +80,12 @@ def test_every_kind_learns(kind: Kind, tokenizer: Tokenizer, tmp_path: Path) -> 
     measure = next(iter(before))
     assert after[measure] < 0.8 * before[measure]
     assert [r.progress.step for r in reports] == [10, 20, 30, 40, 50, 60]
+
+
+def test_validation_hides_tokens_in_clean_text(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    runner = trainer(tmp_path, tokenizer, dataclasses.replace(SMALL, bias_warmup=0))
+    # A new network ignores the context: hidden tokens are uniform, and all others are known from their embeddings.
+    assert runner.validate()["hidden"] == pytest.approx(math.log(tokenizer.get_vocab_size()), rel=0.02)
 
 
 def test_an_exported_model_loads_and_samples(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ TARGET_SHARE = (0.15, 0.7)  # range of the share of target positions in a sequen
 END_TOKENS_READ = 2  # number of end tokens of a sequence, from the first, that always have a loss
 PADDING_SHARE = 0.125  # share of the other end tokens that have a loss, weighted to represent all of them
 VALIDATION_LEVELS = (-2.0, -1.0, 0.0, 1.0, 2.0)
+HIDDEN_SHARE = 0.15  # share of the tokens that validation hides in otherwise clean text
 
 
 class Task(Protocol):
@@ -219,7 +220,17 @@ class DiffusionTask:
         for level in VALIDATION_LEVELS:
             gamma = torch.full((tokens.shape[0], 1), level, device=tokens.device)
             losses[f"gamma={level:+.0f}"] = float(self.nats(tokens, gamma, generator, 1.0)[0])
-        return losses
+        return {**losses, "hidden": self._hidden_nats(tokens, generator)}
+
+    def _hidden_nats(self, tokens: Tensor, generator: torch.Generator) -> float:
+        """The mean cross-entropy of tokens that are pure noise in otherwise clean text: how context is used."""
+        in_text = torch.ones_like(tokens) if self.eos is None else tokens.ne(self.eos).long()
+        scores = torch.rand(tokens.shape, generator=generator).to(tokens.device) + in_text
+        n_hidden = (HIDDEN_SHARE * in_text.sum(dim=1, keepdim=True)).ceil()  # (B, 1), at least one of a text
+        hidden = scores.argsort(dim=1, descending=True).argsort(dim=1) < n_hidden
+        gamma = torch.where(hidden, self.noise.gamma_1, self.noise.gamma_0)
+        _, nats = self.nats(tokens, gamma, generator, 0.0, hidden.float())
+        return float(nats.sum() / hidden.sum())
 
     def tensors(self) -> dict[str, Tensor]:
         return {
