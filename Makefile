@@ -47,7 +47,7 @@ CORPUS ?= corpus.jsonl
 # On processors with bfloat16 units, TRAIN_OPTIONS=--bfloat16 is faster.
 TRAIN = $(BIN)/diffinity train $(CORPUS) --batch-tokens 2048 --length 96 --threads 1 $(TRAIN_OPTIONS)
 embedded: .venv/dev
-	$(TRAIN) --out $(RUNS)/plaid --vocab-size 8192 --dim 160 --n-blocks 6 --n-heads 5 --mixed 0.3 --steps 100000 --cooldown 20000
+	$(TRAIN) --out $(RUNS)/plaid --vocab-size 8192 --dim 160 --n-blocks 8 --n-heads 5 --mixed 0.3 --steps 100000 --cooldown 20000
 	$(TRAIN) --out $(RUNS)/autoregressive --kind autoregressive --tokenizer $(RUNS)/plaid/tokenizer.json --steps 20000 --cooldown 6000
 	$(TRAIN) --out $(RUNS)/masked --kind masked --tokenizer $(RUNS)/plaid/tokenizer.json --steps 100000 --cooldown 20000
 	$(BIN)/python -m diffinity.training.release $(RUNS) $(CORPUS)
